@@ -1,0 +1,251 @@
+"""The rows: one frozen dataclass a noun, as the store keeps it and as decisions see it.
+
+Fields hold only JSON values (str, int, float, bool, None, tuple, Mapping) besides the state enumeration and the
+`Reason`, so that one codec serves every noun. Times are seconds since the epoch (UTC) as floats; durations end in
+`_s`; sizes in `_bytes`; CPU in `_milli`. `version` is the optimistic version, raised by each write of the row.
+Only the store makes new versions; everybody else asks for a `Change`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from moorage.domain.reasons import Reason
+from moorage.domain.states import (
+    DeploymentStatus,
+    MachineState,
+    OperationState,
+    ReplicaStatus,
+    RevisionState,
+    RunState,
+    WorkerState,
+)
+
+JsonMap = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noun:
+    """What every row has. `state_field` names the attribute that its transition table governs."""
+
+    kind: ClassVar[str] = "Noun"
+    state_field: ClassVar[str] = "state"
+
+    uid: str
+    namespace: str = "default"
+    name: str = ""
+    version: int = 1
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    reason: Reason | None = None
+    labels: JsonMap = field(default_factory=dict)
+    annotations: JsonMap = field(default_factory=dict)
+
+    @property
+    def state_word(self) -> str:
+        """The state as a plain word, whichever field it lives in."""
+        return str(getattr(self, self.state_field))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment(Noun):
+    """A model kept served. `spec` is the normalised spec document (both parts)."""
+
+    kind: ClassVar[str] = "Deployment"
+    state_field: ClassVar[str] = "status"
+
+    status: DeploymentStatus = DeploymentStatus.CREATED
+    spec: JsonMap = field(default_factory=dict)
+    active_revision: str | None = None
+    candidate_revision: str | None = None
+    revision_count: int = 0
+    operation: str | None = None
+    """uid of the operation that blocks, if any"""
+    initial_scale_reached: bool = False
+    ever_ready: bool = False
+    first_ready_at: float | None = None
+    active_at: float | None = None
+    """end of the last request as gateways report it (the idle clock starts here, never before the first ready)"""
+    failures_in_row: int = 0
+    failed_at: float | None = None
+    """when the last replica failure was counted (the back-off runs from here)"""
+    last_failure: JsonMap | None = None
+    """{replica, reason (wire form), exit_code, log, fatal, at}"""
+    retry_at: float | None = None
+    paused_at: float | None = None
+    hold: JsonMap | None = None
+    """pausing handshake: {generation, since, why}"""
+    waking: JsonMap | None = None
+    """{since, held}: a wake in progress"""
+    wakes: int = 0
+    """wakes begun; one per pause"""
+    wake_failures: int = 0
+    """failed wakes so far; a gateway answers the requests it holds when this rises"""
+    deleting: bool = False
+    deleted_at: float | None = None
+    ownership: str = "managed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision(Noun):
+    """One immutable version of a deployment's revision part."""
+
+    kind: ClassVar[str] = "Revision"
+
+    state: RevisionState = RevisionState.CANDIDATE
+    deployment: str = ""
+    number: int = 1
+    digest: str = ""
+    spec: JsonMap = field(default_factory=dict)
+    decisions: tuple[JsonMap, ...] = ()
+    capacity_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica(Noun):
+    """One copy of a revision, kept as a run of its own."""
+
+    kind: ClassVar[str] = "Replica"
+    state_field: ClassVar[str] = "status"
+
+    status: ReplicaStatus = ReplicaStatus.PENDING
+    deployment: str = ""
+    revision: str = ""
+    ordinal: int = 0
+    attempt: int = 1
+    run: str = ""
+    machine: str | None = None
+    address: str | None = None
+    """host:port while known"""
+    routed: bool = False
+    routed_why: JsonMap | None = None
+    """why it is not routed (reason in wire form)"""
+    ready_at: float | None = None
+    fail_reason: str | None = None
+    fatal: bool = False
+    last_failure: JsonMap | None = None
+    stopping: JsonMap | None = None
+    """{why, since}: asked to stop, capacity not yet seen gone"""
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(Noun):
+    """A job, or the run behind one replica."""
+
+    kind: ClassVar[str] = "Run"
+
+    state: RunState = RunState.PENDING
+    spec: JsonMap = field(default_factory=dict)
+    deployment: str | None = None
+    replica: str | None = None
+    priority: int = 0
+    queued_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    cancel: JsonMap | None = None
+    """{cause, text, at}: asked to end"""
+    deleted_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker(Noun):
+    """One process or container of a run. `epoch` is the placement epoch that fences every command and report."""
+
+    kind: ClassVar[str] = "Worker"
+
+    state: WorkerState = WorkerState.PENDING
+    run: str = ""
+    deployment: str | None = None
+    """uid, for a replica's worker"""
+    group: str = "worker"
+    rank: int = 0
+    machine: str | None = None
+    """uid of the machine while placed"""
+    handed_over: bool = False
+    """the agent was given this epoch"""
+    gpus: tuple[int, ...] = ()
+    request: JsonMap = field(default_factory=dict)
+    """what it asks for: {cpu_milli, memory_bytes, gpus: {count, vendor, models, memory_bytes}}"""
+    epoch: int = 0
+    attempt: int = 1
+    restarts: int = 0
+    restart_at: float | None = None
+    queued_at: float = 0.0
+    placed_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    last_failure: JsonMap | None = None
+    """{exit_code, reason, log}"""
+    stop: JsonMap | None = None
+    """{cause, text, since, grace_s, unkillable_since?}"""
+    ready: bool = False
+    """server of a replica: health and the expected model, seen by its machine"""
+    address: str | None = None
+    process: JsonMap | None = None
+    """identity seen by the machine: {pid, start_ticks, boot_id} or {container}"""
+    heartbeat_at: float | None = None
+    placement: JsonMap | None = None
+    """per-machine reasons of the last look: {machines: [{machine, reasons[]}]}"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine(Noun):
+    """A machine that joined with an agent."""
+
+    kind: ClassVar[str] = "Machine"
+
+    state: MachineState = MachineState.JOINING
+    incarnation: str = ""
+    """drawn by the agent at each of its starts"""
+    boot_id: str = ""
+    host: str = "127.0.0.1"
+    """address under which this machine's servers are reached by gateways"""
+    capacity: JsonMap = field(default_factory=dict)
+    """{cpu_milli, memory_bytes, gpus: [{index, vendor, model, memory_bytes, health}]}"""
+    reserve: JsonMap = field(default_factory=dict)
+    engines: tuple[str, ...] = ("process",)
+    capabilities: tuple[str, ...] = ()
+    accepts: tuple[str, ...] = ()
+    pressure: tuple[str, ...] = ()
+    cordoned: str | None = None
+    draining: JsonMap | None = None
+    lease_expires_at: float | None = None
+    heartbeat_at: float | None = None
+    reported_seq: int = 0
+    """highest report sequence number applied for this incarnation"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Noun):
+    """Durable work: apply, stop, delete (later promote, reject, rollback, adopt)."""
+
+    kind: ClassVar[str] = "Operation"
+
+    state: OperationState = OperationState.PENDING
+    operation: str = "apply"
+    target_kind: str = "Deployment"
+    target: str = ""
+    """uid"""
+    revision: str | None = None
+    steps: tuple[JsonMap, ...] = ()
+    """[{name, state: pending|running|done, at}] in order"""
+    progress: float = 0.0
+    key: str | None = None
+    attempt: int = 0
+    next_attempt_at: float | None = None
+    waiting_reason: JsonMap | None = None
+    retryable: bool = True
+    cancel_requested: bool = False
+    error: JsonMap | None = None
+    lease_owner: str | None = None
+    lease_generation: int = 0
+    lease_expires_at: float | None = None
+
+
+KINDS: Mapping[str, type[Noun]] = {
+    k.kind: k for k in (Deployment, Revision, Replica, Run, Worker, Machine, Operation)
+}
+"""Every stored noun by its kind word."""

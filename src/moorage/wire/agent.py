@@ -1,0 +1,262 @@
+"""Messages between the control plane and agents, under `/api/v1/agent/…`.
+
+An agent pulls. It joins with a token (`POST /agent/join`), says what it still runs (`POST /agent/reconcile`, which
+must be answered before new work), long-polls its whole desired set (`GET /agent/work?after=VERSION&wait_s=25`),
+posts what it sees (`POST /agent/report`, sequence-numbered: sending again is harmless) and renews its lease
+(`POST /agent/heartbeat`). Durations only, never times of day, for liveness.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PROTOCOL = 1
+
+
+class Message(BaseModel):
+    """Unknown fields are ignored, so that a newer peer can say more."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Gpu(Message):
+    """One accelerator."""
+
+    index: int
+    vendor: str = "nvidia"
+    model: str
+    memory_bytes: int
+    health: str = "ok"
+
+
+class Capacity(Message):
+    """What a machine has in all."""
+
+    cpu_milli: int
+    memory_bytes: int
+    gpus: tuple[Gpu, ...] = ()
+
+
+class Join(Message):
+    """An agent starts: first join with a token, later joins with its credential."""
+
+    protocol: int = PROTOCOL
+    name: str
+    incarnation: str
+    boot_id: str
+    host: str = "127.0.0.1"
+    capacity: Capacity
+    reserve: dict[str, int] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
+    accepts: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ("process",)
+    capabilities: tuple[str, ...] = ()
+    version: str = ""
+
+
+class Joined(Message):
+    """Who the agent is now."""
+
+    machine: str
+    credential: str | None = None
+    """given once, at the first join with a token"""
+    heartbeat_s: float = 10.0
+    lease_s: float = 30.0
+
+
+class Ready(Message):
+    """How the machine tells that a server is ready (spec `runtime.ready`, model id and aliases included)."""
+
+    path: str = "/health"
+    timeout_s: float = 1800.0
+    stall_s: float = 300.0
+    interval_s: float = 0.1
+    warmup_s: float = 0.0
+    model: str | None = None
+    aliases: tuple[str, ...] = ()
+    request: dict[str, Any] | None = None
+
+
+class Live(Message):
+    """Probing after ready (spec `runtime.live`)."""
+
+    path: str = "/health"
+    interval_s: float = 5.0
+    failures: int = 3
+    fail_after_s: float = 300.0
+
+
+class Launch(Message):
+    """Everything a machine needs to run one worker."""
+
+    runner: Literal["process", "podman", "docker"] = "process"
+    command: tuple[str, ...] = ()
+    """argv with {port} {host} {model} {name} {rank} {gpus} not yet filled in"""
+    image: str | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+    workdir: str | None = None
+    source: str | None = None
+    """model source (a path in this issue)"""
+    name: str = ""
+    rank: int = 0
+    world_size: int = 1
+    gpus: tuple[int, ...] = ()
+    port: bool = False
+    """whether it wants a port from the machine's pool (a command with {port}, or any replica)"""
+    ready: Ready | None = None
+    live: Live | None = None
+    stop_signal: str = "SIGTERM"
+    stop_grace_s: float = 20.0
+    start_timeout_s: float = 300.0
+
+
+class Stop(Message):
+    """Asked to stop."""
+
+    cause: str
+    text: str | None = None
+    signal: str = "SIGTERM"
+    grace_s: float = 20.0
+
+
+class Assignment(Message):
+    """One worker that this machine should run, or stop. Absent from the set means: forget it once it is gone."""
+
+    worker: str
+    run: str
+    namespace: str = "default"
+    deployment: str | None = None
+    owner: str = ""
+    """uid of the deployment or run: provider identity"""
+    digest: str = ""
+    epoch: int
+    attempt: int = 1
+    desired: Literal["run", "stop"] = "run"
+    launch: Launch
+    stop: Stop | None = None
+
+
+class LogRequest(Message):
+    """The server wants lines of a worker's log; answered by `POST /agent/logs/{id}`."""
+
+    id: str
+    worker: str
+    epoch: int | None = None
+    lines: int = 200
+    after: int | None = None
+    """sequence number after which to read; None: the last `lines`"""
+    previous: bool = False
+
+
+class Work(Message):
+    """The whole desired set of one machine, with the version that a long-poll waits to see raised."""
+
+    version: int
+    assignments: tuple[Assignment, ...] = ()
+    logs: tuple[LogRequest, ...] = ()
+    removed: bool = False
+    """this machine was removed: stop all and exit"""
+
+
+class StepReport(Message):
+    """One edge of the worker's table, observed `age_s` seconds before the report was sent."""
+
+    to: str
+    trigger: str
+    code: str
+    params: dict[str, Any] = Field(default_factory=dict)
+    age_s: float = 0.0
+
+
+class WorkerReport(Message):
+    """What was seen of one worker since the last report."""
+
+    seq: int
+    worker: str
+    epoch: int
+    steps: tuple[StepReport, ...] = ()
+    ready: bool | None = None
+    """True once health, model (and request) were seen; False when withdrawn; None: no news"""
+    ready_why: dict[str, Any] | None = None
+    """reason in wire form when ready is False"""
+    address: str | None = None
+    process: dict[str, Any] | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    log_tail: str | None = None
+    """last 50 lines, at most 16 KiB, with a failure"""
+    gone: bool = False
+    """the process tree of this epoch is proven gone: its capacity is free"""
+
+
+class Report(Message):
+    """Reports in order of seq; the server answers the highest seq it holds and ignores what it has."""
+
+    machine: str
+    incarnation: str
+    reports: tuple[WorkerReport, ...]
+
+
+class ReportAnswer(Message):
+    """Everything up to `seq` is durable."""
+
+    seq: int
+
+
+class Heartbeat(Message):
+    """Renews the machine's lease, and each running worker's heartbeat from an observation of its process."""
+
+    machine: str
+    incarnation: str
+    workers: dict[str, int] = Field(default_factory=dict)
+    """worker uid -> epoch, those whose process was seen alive just now"""
+    pressure: tuple[str, ...] = ()
+
+
+class HeartbeatAnswer(Message):
+    """Whether the server knows this incarnation; `rejoin` asks for join + reconcile again."""
+
+    lease_s: float = 30.0
+    rejoin: bool = False
+    removed: bool = False
+
+
+class Held(Message):
+    """One process the agent still has from before (its own ledger, identity proven)."""
+
+    worker: str
+    epoch: int
+    alive: bool
+    state: str
+    address: str | None = None
+    process: dict[str, Any] | None = None
+    exit_code: int | None = None
+    ready: bool = False
+
+
+class Reconcile(Message):
+    """All of them; empty means: I run nothing."""
+
+    machine: str
+    incarnation: str
+    boot_id: str
+    held: tuple[Held, ...] = ()
+
+
+class ReconcileAnswer(Message):
+    """For each held worker: keep it (same epoch goes on) or stop it. `next_seq`: where to number reports from."""
+
+    keep: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    next_seq: int = 1
+
+
+class LogLines(Message):
+    """Answer to a LogRequest."""
+
+    lines: tuple[str, ...] = ()
+    first_seq: int = 0
+    next_seq: int = 0
+    missed: int = 0
+    """lines that were asked for and are no longer kept"""
+    ended: bool = False

@@ -1,0 +1,133 @@
+"""Messages between the control plane and gateways, under `/api/v1/routing/…`.
+
+A gateway long-polls `GET /routing/table?after=GENERATION&wait_s=25` (204 when nothing changed), keeps the table on
+disk, and posts `GatewayReport` to `/routing/report`: at once when it applied a generation or when a request waits
+for something (demand), else every second while anything is in flight, else every `lease_s / 3`.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PROTOCOL = 1
+
+
+class Message(BaseModel):
+    """Unknown fields are ignored, so that a newer peer can say more."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Target(Message):
+    """One routable replica."""
+
+    replica: str
+    worker: str = ""
+    machine: str = ""
+    revision: str
+    host: str
+    port: int
+    weight: int = 100
+
+
+class GatewayLimits(Message):
+    """`gateway:` of the spec, in seconds and counts."""
+
+    max_in_flight: int = 16
+    max_queue: int = 100
+    queue_timeout_s: float = 60.0
+    drain_s: float = 60.0
+    connect_timeout_s: float = 2.0
+    first_byte_timeout_s: float = 600.0
+
+
+class EndpointRoute(Message):
+    """One endpoint as the gateway must treat it.
+
+    `mode`:
+        serve    targets are ready: pick one; when all are full, queue.
+        hold     a pausing handshake runs: hold new requests in the queue, answer nothing new, and report.
+        asleep   at zero: hold the request and report demand; the control plane wakes it.
+        starting no replica is ready yet (first start, wake, replacement): hold in the queue.
+        failed   503 with `error` (the deployment failed for good).
+        stopped  503 with `error` (stopped by a person).
+    """
+
+    namespace: str = "default"
+    name: str
+    deployment: str
+    mode: Literal["serve", "hold", "asleep", "starting", "failed", "stopped"]
+    model: str | None = None
+    """what the upstream lists in /v1/models; the body's `model` is passed through unchanged"""
+    aliases: tuple[str, ...] = ()
+    targets: tuple[Target, ...] = ()
+    limits: GatewayLimits = GatewayLimits()
+    error: str | None = None
+    error_code: str | None = None
+    wake_failures: int = 0
+    """rises by one at each failed wake: requests then held are answered 503 with `error`"""
+    retry_after_s: float | None = None
+
+
+class RoutingTable(Message):
+    """All endpoints, with the generation that orders them. Generation = (incarnation, number); lower is ignored."""
+
+    protocol: int = PROTOCOL
+    incarnation: str
+    number: int
+    lease_s: float = 30.0
+    endpoints: tuple[EndpointRoute, ...] = ()
+
+
+class EndpointActivity(Message):
+    """What a gateway sees at one endpoint now."""
+
+    namespace: str = "default"
+    name: str
+    in_flight: int = 0
+    held: int = 0
+    """requests waiting in the queue (for capacity, a hold or a wake)"""
+    requests: int = 0
+    """completed since the gateway started"""
+    idle_s: float | None = None
+    """seconds since the end of its last request; None when it had none"""
+
+
+class GatewayReport(Message):
+    """Confirms a generation and renews the gateway's lease."""
+
+    protocol: int = PROTOCOL
+    gateway: str
+    """id kept across restarts of that gateway"""
+    incarnation: str
+    """drawn at each start of the gateway process"""
+    table_incarnation: str | None = None
+    table_number: int = 0
+    endpoints: tuple[EndpointActivity, ...] = ()
+    """only endpoints that had traffic since this gateway started"""
+    address: str | None = None
+
+
+class GatewayReportAnswer(Message):
+    """What the server says back."""
+
+    lease_s: float = 30.0
+    number: int = 0
+    """newest generation, so that a gateway whose poll is stuck notices"""
+
+
+class RequestRecord(Message):
+    """Attribution of one request, kept by the gateway in a bounded ring and asked for by id."""
+
+    request_id: str
+    endpoint: str
+    generation: int = 0
+    revision: str | None = None
+    replica: str | None = None
+    worker: str | None = None
+    machine: str | None = None
+    queued_ms: float | None = None
+    ttft_ms: float | None = None
+    total_ms: float | None = None
+    status: int | None = None
+    bytes: int = Field(default=0, ge=0)
