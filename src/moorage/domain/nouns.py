@@ -63,6 +63,8 @@ class Deployment(Noun):
     """uid of the operation that blocks, if any"""
     initial_scale_reached: bool = False
     ever_ready: bool = False
+    past_pulling: bool = False
+    """a replica once got as far as starting its server"""
     first_ready_at: float | None = None
     active_at: float | None = None
     """end of the last request as gateways report it (the idle clock starts here, never before the first ready)"""
@@ -70,7 +72,11 @@ class Deployment(Noun):
     failed_at: float | None = None
     """when the last replica failure was counted (the back-off runs from here)"""
     last_failure: JsonMap | None = None
-    """{replica, reason (wire form), exit_code, log, fatal, at}"""
+    """{replica, fail_reason, reason (wire form), exit_code, log, fatal, at}"""
+    fatal_since_ran: bool = False
+    """a replica failed fatally since one last ran"""
+    attempts: JsonMap = field(default_factory=dict)
+    """ordinal (as text) -> attempts used so far"""
     retry_at: float | None = None
     paused_at: float | None = None
     hold: JsonMap | None = None
@@ -125,7 +131,7 @@ class Replica(Noun):
     fatal: bool = False
     last_failure: JsonMap | None = None
     stopping: JsonMap | None = None
-    """{why, since}: asked to stop, capacity not yet seen gone"""
+    """{code, params, since, drain_until}: withdrawn, then drained, then stopped; the code becomes its final reason"""
     ended_at: float | None = None
 
 

@@ -89,6 +89,8 @@ class EndpointActivity(Message):
     """requests waiting in the queue (for capacity, a hold or a wake)"""
     requests: int = 0
     """completed since the gateway started"""
+    replicas: dict[str, int] = Field(default_factory=dict)
+    """requests in flight per replica uid, replicas that were withdrawn but still stream included"""
     idle_s: float | None = None
     """seconds since the end of its last request; None when it had none"""
 

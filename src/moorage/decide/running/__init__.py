@@ -1,0 +1,1 @@
+"""Decisions about runs and workers: derived run states, reports from machines, liveness, adoption."""

@@ -1,0 +1,1 @@
+"""Decisions about placement: order, feasibility, scoring, and the reason for every wait."""
