@@ -1,4 +1,4 @@
-"""The run's table. A run's state is derived from its workers (`decide/running`); the table holds what may follow what."""
+"""The run's table: which state may follow which. The state itself is derived from the workers, in `decide/running`."""
 
 from collections.abc import Mapping
 
