@@ -10,6 +10,8 @@
     ├── Gone                          410  the cursor was pruned or belongs to another store
     ├── QuotaExceeded                 429
     ├── Unauthorized                  401
+    │   └── Forbidden                 403  known, but not allowed to do this
+    ├── TooLarge                      413  the request body is larger than the server takes
     ├── Unavailable                   503  nothing can serve or answer now; retry after
     ├── IllegalTransition                  a programming error: the table has no such row
     ├── WaitFailed                         a wait ended in a failure state (carries last status and reason)
@@ -136,6 +138,18 @@ class Unauthorized(MoorageError):
     """No or wrong credentials."""
 
     code, category, status = "unauthorized", "denied", 401
+
+
+class Forbidden(Unauthorized):
+    """The credentials are known and do not allow this."""
+
+    code, category, status = "forbidden", "denied", 403
+
+
+class TooLarge(MoorageError):
+    """The request body is larger than the server takes."""
+
+    code, category, status = "too_large", "invalid", 413
 
 
 class Unavailable(MoorageError):
