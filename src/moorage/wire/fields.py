@@ -1,0 +1,110 @@
+"""Field types that several spec documents share: names, durations, sizes, CPU, argv, text maps.
+
+What a value may look like is decided in `domain.units` and `domain.ids`; this module only ties those to pydantic and
+to the published JSON Schema. Called by the document modules beside it.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from moorage.domain import ids, units
+from moorage.domain.errors import MoorageError
+
+
+class Part(BaseModel):
+    """A part of a spec: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=False, ser_json_inf_nan="constants")
+
+
+def _checked(parse: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
+    """`parse` as a pydantic validator, its own sentence kept as the error."""
+
+    def check(value: Any) -> Any:
+        try:
+            return parse(value)
+        except (ValueError, TypeError, MoorageError) as error:
+            text = error.message if isinstance(error, MoorageError) else str(error)
+            if isinstance(error, MoorageError) and error.remedy:
+                text = f"{text}. {error.remedy}".rstrip(".")
+            raise PydanticCustomError(kind, "{text}", {"text": text}) from None
+
+    return check
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"a name is text, not {value!r}; put it in quotes")
+    ids.check_name(value)
+    return value
+
+
+def _text(value: Any) -> Any:
+    """Numbers and truth values as the text that a process sees in its environment."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    return value
+
+
+def _text_map(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_text(key): _text(item) for key, item in value.items()}
+    return value
+
+
+def _argv(value: Any) -> Any:
+    if isinstance(value, str):
+        raise PydanticCustomError(
+            "argv",
+            "a command is a list of arguments, not one text: [python3, -m, server]; for a shell: [sh, -c, {shown}]",
+            {"shown": repr(value)},
+        )
+    if isinstance(value, list | tuple):
+        return [_text(item) for item in value]
+    return value
+
+
+_DURATION_SCHEMA = {
+    "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "examples": ["30s", "15m", "1h30m", "100ms"]}],
+    "description": "a duration: 30s, 15m, 1h30m, or a number of seconds",
+}
+_SIZE_SCHEMA = {
+    "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["512MiB", "80GiB"]}],
+    "description": "a size: 512MiB, 80GiB, or a number of bytes",
+}
+_CPU_SCHEMA = {
+    "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "examples": ["2", "500m"]}],
+    "description": "CPU: 2 (cores) or 500m (thousandths of a core)",
+}
+_NAME_SCHEMA = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
+
+Duration = Annotated[
+    float,
+    BeforeValidator(_checked(lambda v: float(units.parse_duration(v)), "duration")),
+    WithJsonSchema(_DURATION_SCHEMA),
+]
+"""Seconds."""
+
+Size = Annotated[
+    int, BeforeValidator(_checked(lambda v: int(units.parse_size(v)), "size")), WithJsonSchema(_SIZE_SCHEMA)
+]
+"""Bytes."""
+
+Cpu = Annotated[
+    float, BeforeValidator(_checked(lambda v: units.parse_cpu(v) / 1000, "cpu")), WithJsonSchema(_CPU_SCHEMA)
+]
+"""Cores (0.5 for `500m`), so that a normalised document read again means the same."""
+
+Name = Annotated[str, BeforeValidator(_checked(_name, "name")), WithJsonSchema(_NAME_SCHEMA)]
+TextMap = Annotated[dict[str, str], BeforeValidator(_text_map)]
+Argv = Annotated[list[str], BeforeValidator(_argv)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Count = Annotated[int, Field(ge=0)]
+AtLeastOne = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Percent = Annotated[float, Field(ge=0)]

@@ -1,0 +1,208 @@
+"""Parts that deployments and runs share: what is started, what it needs, and where it may go.
+
+`ServerRuntime` (deployments) always has readiness and liveness; in `JobRuntime` (runs) both are optional.
+"""
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from moorage.wire.fields import Argv, AtLeastOne, Count, Cpu, Duration, Name, Part, Port, Size, TextMap
+
+Signal = Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGKILL"]
+
+
+def rooted(path: str) -> str:
+    """`path` if it begins with a slash, else ValueError."""
+    if not path.startswith("/"):
+        raise ValueError(f"a path begins with /, as in /{path}")
+    return path
+
+
+class ConfigFile(Part):
+    """A file written for the process before it starts."""
+
+    path: str
+    content: str
+
+
+class Mount(Part):
+    """A directory of the machine shown to the process."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+class ReadyRequest(Part):
+    """A real request that must succeed before the server counts as ready."""
+
+    path: str
+    body: dict[str, Any] = Field(default_factory=dict)
+
+    _path = field_validator("path")(rooted)
+
+
+class Ready(Part):
+    """When a server counts as ready."""
+
+    path: str = "/health"
+    timeout: Duration = 1800.0
+    stall: Duration = 300.0
+    interval: Duration = 0.1
+    warmup: Duration = 0.0
+    request: ReadyRequest | None = None
+
+    _path = field_validator("path")(rooted)
+
+    @field_validator("interval")
+    @classmethod
+    def _some_interval(cls, seconds: float) -> float:
+        if seconds < 0.01:
+            raise ValueError("asking more often than every 10ms only slows the server's start down")
+        return seconds
+
+
+class Live(Part):
+    """When a server that was ready counts as sick."""
+
+    path: str = "/health"
+    interval: Duration = 5.0
+    failures: AtLeastOne = 3
+    fail_after: Duration = 300.0
+
+    _path = field_validator("path")(rooted)
+
+    @field_validator("interval")
+    @classmethod
+    def _some_interval(cls, seconds: float) -> float:
+        if seconds < 0.1:
+            raise ValueError("probing more often than every 100ms takes time from requests")
+        return seconds
+
+
+class Stop(Part):
+    """How a process is asked to end, and how long it may take."""
+
+    signal: Signal = "SIGTERM"
+    grace: Duration = 20.0
+
+
+class Runtime(Part):
+    """What is started and how."""
+
+    runner: Literal["process", "podman", "docker"] = "process"
+    command: Argv = Field(default_factory=list)
+    image: str | None = None
+    pull: Literal["missing", "always", "never"] = "missing"
+    registry_secret: Name | None = None
+    env: TextMap = Field(default_factory=dict)
+    secrets: dict[str, Name] = Field(default_factory=dict)
+    configs: list[ConfigFile] = Field(default_factory=list)
+    workdir: str | None = None
+    mounts: list[Mount] = Field(default_factory=list)
+    stop: Stop = Field(default_factory=Stop)
+
+    @field_validator("env", "secrets")
+    @classmethod
+    def _variable_names(cls, value: dict[str, str]) -> dict[str, str]:
+        for key in value:
+            if not key or "=" in key or "\0" in key:
+                raise ValueError(f"{key!r} cannot be the name of an environment variable")
+        return value
+
+    @model_validator(mode="after")
+    def _something_to_start(self) -> "Runtime":
+        if self.runner == "process" and self.image is not None:
+            raise ValueError("the process runner starts a command on the machine; for an image use runner: podman")
+        if self.runner == "process" and not self.command:
+            raise ValueError("command is missing: the process runner needs the arguments of the program to start")
+        if self.runner != "process" and self.image is None:
+            raise ValueError(f"image is missing: runner {self.runner} needs one")
+        both = sorted(self.env.keys() & self.secrets.keys())
+        if both:
+            raise ValueError(f"{', '.join(both)} is set in env and in secrets; keep one")
+        return self
+
+
+class ServerRuntime(Runtime):
+    """A deployment's runtime: a server, so it has readiness and liveness."""
+
+    ready: Ready = Field(default_factory=Ready)
+    live: Live = Field(default_factory=Live)
+
+
+class JobRuntime(Runtime):
+    """A run's runtime: readiness and liveness only where asked for."""
+
+    ready: Ready | None = None
+    live: Live | None = None
+
+
+class Gpus(Part):
+    """GPUs on one machine. `gpus: 2` is short for `gpus: {count: 2}`; `vendor: null` means any."""
+
+    count: Count = 1
+    vendor: str | None = None
+    models: list[str] = Field(default_factory=list)
+    memory: Size = 0
+    healthy_only: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_alone(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return {"count": value}
+        return value
+
+
+class Resources(Part):
+    """What one worker needs on its machine. `memory: 0` sets nothing aside."""
+
+    cpu: Cpu = 0.1
+    memory: Size = 0
+    gpus: Gpus = Field(default_factory=lambda: Gpus(count=0))
+
+
+class Topology(Part):
+    """How the machines of one run must lie to each other."""
+
+    keep: Literal["machine", "rack"] | None = None
+    max_machines: AtLeastOne | None = None
+    spread: Literal["rack"] | None = None
+    fabric: str | None = None
+    min_gbps: float | None = Field(default=None, ge=0)
+    patience: Duration = 600.0
+    required: bool = False
+
+
+class Placement(Part):
+    """Which machines may be used."""
+
+    machines: list[str] = Field(default_factory=list)
+    labels: TextMap = Field(default_factory=dict)
+    topology: Topology | None = None
+    spread: Literal["machine"] | None = None
+
+
+class Expose(Part):
+    """A port of the worker that others may reach."""
+
+    port: Port
+    protocol: Literal["http", "tcp", "udp"] = "http"
+    external: bool = False
+
+
+class DriveUse(Part):
+    """A drive shown to the worker; `place`: a copy on the worker's machine."""
+
+    name: Name
+    target: str
+    place: bool = False
+    read_only: bool = False
+
+
+class Outbound(Part):
+    """Where the worker may connect to."""
+
+    allow: list[str] = Field(default_factory=list)
