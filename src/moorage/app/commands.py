@@ -1,0 +1,131 @@
+"""What the `moor` command starts for everything that needs settings or processes, one module call a command.
+
+    python -m moorage.app.commands NAME OPTIONS_AS_JSON
+
+NAME is up, down, config, server, agent or gateway. The environment is read here, once, and handed on as a mapping.
+Called by `moorage.cli.commands.parts`.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from moorage.app.home import Home, write_configs
+from moorage.app.settings import Settings, load
+from moorage.cli.failures import guarded
+from moorage.cli.progress import Progress
+from moorage.domain.errors import InvalidSpec
+
+Options = Mapping[str, Any]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry of the process."""
+    name, options = (argv or sys.argv[1:])[0], json.loads((argv or sys.argv[1:])[1])
+    return guarded(lambda: _COMMANDS[name](options, dict(os.environ)))
+
+
+def _settings(options: Options, env: Mapping[str, str]) -> Settings:
+    flags: dict[str, Any] = {}
+    plain = load(env)
+    if options.get("port"):
+        flags["api"] = f"{plain.api.host}:{options['port']}"
+    if options.get("gateway_port"):
+        flags["gateway"] = f"{plain.gateway.host}:{options['gateway_port']}"
+    settings = load(env, flags)
+    if settings.machine_heartbeat_s >= settings.machine_ttl_s:
+        raise InvalidSpec(
+            f"MOORAGE_MACHINE_HEARTBEAT_S ({settings.machine_heartbeat_s:g}) is not less than "
+            f"MOORAGE_MACHINE_TTL_S ({settings.machine_ttl_s:g}): every machine's lease would run out",
+            remedy="a heartbeat of a third of the TTL is usual",
+        )
+    return settings
+
+
+def _up(options: Options, env: Mapping[str, str]) -> int:
+    from moorage.app.up import up
+
+    settings, as_json = _settings(options, env), options.get("output") == "json"
+    home = Home(settings.home)
+    done = up(home, settings, Progress(quiet=as_json), timeout_s=options["timeout_s"])
+    if as_json:
+        print(
+            json.dumps(
+                {"already": done.already, "url": done.url, "gateway_url": done.gateway_url, "home": str(home.root)}
+            )
+        )
+    else:
+        print("already up" if done.already else "up")
+        print(f"  control API  {done.url}")
+        print(f"  gateway      {done.gateway_url}/v1")
+        print(f"  state        {home.root}")
+        print("try:  moor serve --help   or   moor demo")
+    if options.get("foreground"):
+        return _stay(home)
+    return 0
+
+
+def _stay(home: Home) -> int:
+    """Remain until Ctrl-C or a stop signal, then take everything down."""
+    import signal
+
+    from moorage.app import processes
+    from moorage.app.up import down, running_supervisor
+
+    def leave(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, leave)
+    print("Ctrl-C stops it", flush=True)
+    try:
+        running = running_supervisor(home)
+        while running is not None and not processes.wait_gone(running, 3600.0):
+            continue
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave it half stopped
+        down(home, Progress(), keep=False)
+        print("down")
+    return 0
+
+
+def _down(options: Options, env: Mapping[str, str]) -> int:
+    from moorage.app.up import down
+
+    settings, as_json = load(env), options.get("output") == "json"
+    did = down(Home(settings.home), Progress(quiet=as_json), keep=options["keep"])
+    if as_json:
+        print(json.dumps({"already": not did, "kept": bool(options["keep"] and did)}))
+    else:
+        words = "down; model servers live on, `moor up` adopts them" if options["keep"] else "down"
+        print(words if did else "already down")
+    return 0
+
+
+def _config(options: Options, env: Mapping[str, str]) -> int:
+    print(json.dumps(load(env).to_wire()))
+    return 0
+
+
+def _part(name: str, options: Options, env: Mapping[str, str]) -> int:
+    """Become one part, in the foreground, with the settings of this home."""
+    settings = _settings(options, env)
+    home = Home(settings.home)
+    home.make()
+    write_configs(home, settings)
+    command = home.command(name)
+    os.execv(command[0], command)
+
+
+_COMMANDS = {
+    "up": _up,
+    "down": _down,
+    "config": _config,
+    "server": lambda options, env: _part("server", options, env),
+    "agent": lambda options, env: _part("agent", options, env),
+    "gateway": lambda options, env: _part("gateway", options, env),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

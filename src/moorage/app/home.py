@@ -1,0 +1,171 @@
+"""The folder under MOORAGE_HOME: where each file lies, who may read it, and the files that `moor up` makes.
+
+Tokens and configurations are files of mode 0600 in a folder of mode 0700, written whole or not at all. Nothing is
+started here. Called by `up`, `down` and `supervisor`.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moorage._version import VERSION
+from moorage.app.processes import python
+from moorage.app.settings import Settings
+from moorage.domain.errors import InvalidSpec
+
+PARTS: Mapping[str, str] = {
+    "server": "moorage.app.server",
+    "agent": "moorage.agent.main",
+    "gateway": "moorage.gateway.main",
+}
+"""The three parts of one machine and their modules, in starting order."""
+
+TOKENS = ("admin", "agent_join", "gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths under MOORAGE_HOME.
+
+    Args:
+        root: the folder.
+        modules: which module is which part.
+    """
+
+    root: Path
+    modules: Mapping[str, str] = field(default_factory=lambda: PARTS)
+
+    @property
+    def record(self) -> Path:
+        """What the supervisor runs, for the next one and for people."""
+        return self.root / "supervisor.json"
+
+    @property
+    def client(self) -> Path:
+        """How a command on this machine reaches the API."""
+        return self.root / "client.json"
+
+    def config(self, part: str) -> Path:
+        """A part's configuration."""
+        return self.root / "run" / f"{part}.json"
+
+    def log(self, part: str) -> Path:
+        """A part's output."""
+        return self.root / "logs" / f"{part}.log"
+
+    def command(self, part: str) -> list[str]:
+        """The command line that runs a part."""
+        return python(self.modules[part], "--config", str(self.config(part)))
+
+    def digest(self, part: str) -> str:
+        """Changes when the part's configuration or our version does: then a running one is replaced, not adopted."""
+        return hashlib.sha256(VERSION.encode() + self.config(part).read_bytes()).hexdigest()[:16]
+
+    def make(self) -> None:
+        """Make the folders.
+
+        Raises:
+            InvalidSpec: the folder cannot be made or written.
+        """
+        try:
+            for folder in (self.root, self.root / "run", self.root / "logs", self.root / "tokens"):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root.chmod(0o700)
+        except OSError as cause:
+            raise InvalidSpec(
+                f"cannot keep state in {self.root}: {cause.strerror}",
+                remedy="set MOORAGE_HOME to a folder that you own",
+            ) from cause
+
+    @contextlib.contextmanager
+    def locked(self, name: str) -> Iterator[bool]:
+        """Hold `name`.lock; yields False when another process holds it. The lock ends with the process."""
+        fd = os.open(self.root / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+        finally:
+            os.close(fd)
+
+    def token(self, name: str) -> str:
+        """A token of this installation, made at its first use and kept."""
+        path = self.root / "tokens" / name
+        try:
+            return path.read_text().strip()
+        except FileNotFoundError:
+            write_private(path, secrets.token_urlsafe(32) + "\n")
+            return path.read_text().strip()
+
+    def read_record(self) -> dict[str, Any]:
+        """The record, or an empty one when there is none."""
+        try:
+            data = json.loads(self.record.read_text())
+        except FileNotFoundError:
+            return {}
+        return data if isinstance(data, dict) else {}
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, in one step: a reader sees the old or the new one, never half."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)
+    temporary.replace(path)
+
+
+def write_configs(home: Home, settings: Settings) -> None:
+    """Write what the three parts and the commands read."""
+    for part, config in part_configs(home, settings).items():
+        write_private(home.config(part), json.dumps(config, indent=1) + "\n")
+    client = {"url": settings.api.url, "token": home.token("admin"), "gateway_url": settings.gateway.url}
+    write_private(home.client, json.dumps(client) + "\n")
+
+
+def part_configs(home: Home, settings: Settings) -> dict[str, dict[str, Any]]:
+    """The configuration of each part, from the settings."""
+    tokens = {name: home.token(name) for name in TOKENS}
+    server = {
+        "database_url": settings.database_url,
+        "api": {"host": settings.api.host, "port": settings.api.port},
+        "home": str(home.root),
+        "tokens": tokens,
+        "machine_ttl_s": settings.machine_ttl_s,
+        "heartbeat_s": settings.machine_heartbeat_s,
+        "gateway_url": settings.gateway.url,
+        "log": settings.log,
+    }
+    agent = {
+        "url": settings.api.url,
+        "token": tokens["agent_join"],
+        "name": machine_name(),
+        "data": str(settings.agent_data),
+        "log": settings.log,
+    }
+    gateway = {
+        "url": settings.api.url,
+        "token": tokens["gateway"],
+        "host": settings.gateway.host,
+        "port": settings.gateway.port,
+        "log": settings.log,
+    }
+    return {"server": server, "agent": agent, "gateway": gateway}
+
+
+def machine_name() -> str:
+    """This machine's name, as a name of ours may be written."""
+    raw = socket.gethostname().split(".")[0].lower()
+    name = "".join(c if c.isascii() and c.isalnum() else "-" for c in raw).strip("-")[:63]
+    return name or "localhost"

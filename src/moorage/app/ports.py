@@ -1,0 +1,69 @@
+"""Who listens on a port: whether we may take it, and whose it is when we may not. Called by `up`."""
+
+import os
+import socket
+from pathlib import Path
+
+from moorage.app.settings import Address
+from moorage.domain.errors import InvalidSpec
+
+
+def is_free(address: Address) -> bool:
+    """Whether a listener could be opened there now.
+
+    Raises:
+        InvalidSpec: the host is not an address of this machine, or the port needs rights that we lack.
+    """
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address.host, address.port))
+        except PermissionError as cause:
+            raise InvalidSpec(
+                f"port {address.port} may only be opened by root", remedy="choose a port from 1024 up"
+            ) from cause
+        except socket.gaierror as cause:
+            raise InvalidSpec(
+                f"{address.host} is not a host we know", remedy="use an address such as 127.0.0.1"
+            ) from cause
+        except OSError as cause:
+            if cause.errno == 99:  # EADDRNOTAVAIL
+                raise InvalidSpec(
+                    f"{address.host} is not an address of this machine", remedy="use 127.0.0.1, or 0.0.0.0 for all"
+                ) from cause
+            return False
+        return True
+
+
+def owner(port: int) -> str | None:
+    """`nginx (pid 4242)`: the process that listens on a port; None when the kernel does not show it to us."""
+    inodes = _listening_inodes(port)
+    for process in Path("/proc").glob("[0-9]*") if inodes else ():
+        try:
+            for fd in (process / "fd").iterdir():
+                if str(fd.readlink()) in inodes:
+                    return f"{(process / 'comm').read_text().strip()} (pid {process.name})"
+        except OSError:
+            continue  # ended meanwhile, or not ours to look into
+    return None
+
+
+def _listening_inodes(port: int) -> set[str]:
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            rows = Path(table).read_text().splitlines()[1:]
+        except FileNotFoundError:
+            continue
+        for row in rows:
+            fields = row.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                inodes.add(f"socket:[{fields[9]}]")
+    return inodes
+
+
+def taken_by(port: int) -> str:
+    """Words for the listener of a port."""
+    who = owner(port)
+    return who or ("another user's process" if os.getuid() else "a process that cannot be identified")

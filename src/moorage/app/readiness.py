@@ -1,0 +1,56 @@
+"""Whether the parts answer: the API, the gateway, and this machine's agent as the API sees it. Called by `up`.
+
+Plain `http.client`: each question is one short request to this machine.
+"""
+
+import http.client
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from moorage.app.home import Home, machine_name
+from moorage.app.settings import Settings
+
+PROBE_TIMEOUT_S = 2.0
+
+
+def missing(home: Home, settings: Settings) -> Iterator[tuple[str, str]]:
+    """(part, what is still waited for), for each part that does not answer yet; nothing when all do."""
+    if _status(settings.api.url, "/readyz") != 200:
+        yield "server", f"the API at {settings.api.url}"
+        return
+    if _status(settings.gateway.url, "/livez") != 200:
+        yield "gateway", f"the gateway at {settings.gateway.url}"
+    name = machine_name()
+    state = _machine_state(settings.api.url, home.token("admin"), name)
+    if state != "Ready":
+        yield "agent", f"machine {name} ({state or 'not joined yet'})"
+
+
+def _machine_state(url: str, token: str, name: str) -> str | None:
+    status, body = get(url, f"/api/v1/machines/{name}", token)
+    return body.get("state") if status == 200 else None
+
+
+def _status(url: str, path: str) -> int | None:
+    return get(url, path)[0]
+
+
+def get(url: str, path: str, token: str | None = None) -> tuple[int | None, dict[str, Any]]:
+    """(status, JSON body) of a GET; (None, {}) when nothing answers."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PROBE_TIMEOUT_S)
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        answer = connection.getresponse()
+        text = answer.read()
+    except (OSError, http.client.HTTPException):
+        return None, {}
+    finally:
+        connection.close()
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = {}
+    return answer.status, body if isinstance(body, dict) else {}

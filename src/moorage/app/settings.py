@@ -1,0 +1,316 @@
+"""Settings: read once, from the environment and `$MOORAGE_HOME/config.toml`, each with the place it came from.
+
+The one room that looks at environment variables, and it gets them as a mapping: the caller passes `os.environ`.
+A variable wins over the file, the file over the default; a flag of `moor up` wins over all three. Nothing here
+starts, opens or connects anything. Called by `app.commands` and by tests.
+"""
+
+import difflib
+import string
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moorage.domain.errors import InvalidSpec
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+_SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SECRET = frozenset({"token"})
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and port to listen on."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """How a client on this machine reaches it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(
+            self.host, f"[{self.host}]" if ":" in self.host else self.host
+        )
+        return f"http://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuGroup:
+    """GPUs declared for a machine without a driver: `8xH100:80GiB`."""
+
+    count: int
+    model: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every effective setting. `sources` says where each came from: `default`, `flag`, a variable or the file."""
+
+    home: Path
+    database_url: str
+    api: Address
+    gateway: Address
+    token: str | None
+    url: str
+    machine_ttl_s: float
+    machine_heartbeat_s: float
+    agent_gpus: tuple[GpuGroup, ...]
+    agent_labels: Mapping[str, str]
+    agent_accepts: tuple[str, ...]
+    agent_reserve: Mapping[str, int]
+    agent_ports: tuple[int, int]
+    agent_data: Path
+    log: str
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def to_wire(self) -> list[dict[str, Any]]:
+        """Rows of `moor config show`: {name, value, source}; secrets are masked."""
+        rows = []
+        for key in _READERS:
+            value = "(set, not shown)" if key in _SECRET and getattr(self, key) else _show(key, getattr(self, key))
+            rows.append({"name": variable(key), "value": value, "source": self.sources.get(key, "default")})
+        return rows
+
+
+def variable(key: str) -> str:
+    """The environment variable of a setting."""
+    return f"MOORAGE_{key.upper()}"
+
+
+def load(env: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Settings:
+    """The effective settings.
+
+    Args:
+        env: the environment, as a mapping.
+        flags: values given on the command line, by setting name; None values count as absent.
+
+    Raises:
+        InvalidSpec: a value cannot be read, or the file has an unknown key; names the variable and what is allowed.
+    """
+    given = {k: str(v) for k, v in (flags or {}).items() if v is not None}
+    home = _home(env, given)
+    file = _read_file(home / "config.toml")
+    values: dict[str, Any] = {"home": home}
+    sources = {"home": "flag" if "home" in given else variable("home") if env.get("MOORAGE_HOME") else "default"}
+    for key, (default, read) in _READERS.items():
+        if key == "home":
+            continue
+        raw, sources[key] = _raw(key, env, given, file, home)
+        values[key] = _parse(key, read, default(values) if raw is None else raw, sources[key])
+    return Settings(**values, sources=sources)
+
+
+def _home(env: Mapping[str, str], given: Mapping[str, str]) -> Path:
+    raw = given.get("home") or env.get("MOORAGE_HOME")
+    if raw:
+        return Path(raw).expanduser().absolute()
+    base = env.get("HOME")
+    if not base:
+        raise InvalidSpec(
+            "cannot tell where to keep state: neither MOORAGE_HOME nor HOME is set",
+            remedy="set MOORAGE_HOME to a folder",
+        )
+    return Path(base) / ".moorage"
+
+
+def _read_file(path: Path) -> dict[str, str]:
+    try:
+        data = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as cause:
+        raise InvalidSpec(f"cannot read {path}: {cause}", remedy="mend or remove the file") from cause
+    for key in data:
+        if key not in _READERS or key == "home":
+            near = difflib.get_close_matches(key, _READERS, n=1)
+            hint = (
+                f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(k for k in _READERS if k != 'home')}"
+            )
+            raise InvalidSpec(
+                f"unknown setting `{key}` in {path}", remedy=hint, errors=[{"path": key, "message": hint}]
+            )
+    return {key: _flat(value) for key, value in data.items()}
+
+
+def _flat(value: Any) -> str:
+    """TOML lists and tables may be used where a variable has `a,b` or `k=v,k=v`."""
+    if isinstance(value, dict):
+        return ",".join(f"{k}={v}" for k, v in value.items())
+    if isinstance(value, list):
+        return ",".join(str(v) for v in value)
+    return str(value)
+
+
+def _raw(
+    key: str, env: Mapping[str, str], given: Mapping[str, str], file: Mapping[str, str], home: Path
+) -> tuple[str | None, str]:
+    name = variable(key)
+    if key in given:
+        return given[key], "flag"
+    if env.get(name):
+        return env[name], name
+    if key in file:
+        return file[key], str(home / "config.toml")
+    return None, "default"
+
+
+def _parse(key: str, read: Callable[[str], Any], raw: str, source: str) -> Any:
+    try:
+        return read(raw)
+    except ValueError as cause:
+        where = (
+            variable(key) if source in ("default", "flag") or source.startswith("MOORAGE_") else f"`{key}` in {source}"
+        )
+        raise InvalidSpec(
+            f"{where} is {raw!r}: {cause}",
+            remedy=f"allowed: {_ALLOWED[key]}",
+            errors=[{"path": key, "message": str(cause)}],
+        ) from cause
+
+
+def _address(raw: str) -> Address:
+    host, colon, port = raw.rpartition(":")
+    if not colon or not host or not port.isdigit():
+        raise ValueError("not an address")
+    if not 1 <= int(port) <= 65535:
+        raise ValueError("the port is not between 1 and 65535")
+    return Address(host.strip("[]"), int(port))
+
+
+def _seconds(raw: str) -> float:
+    value = float(raw)
+    if not 0.05 <= value <= 86400:
+        raise ValueError("not between 0.05 and 86400 seconds")
+    return value
+
+
+def size_bytes(raw: str) -> int:
+    """`80GiB` → bytes. Raises ValueError."""
+    digits = raw.rstrip(string.ascii_letters + " ")
+    unit = raw[len(digits) :].strip()
+    if unit not in _SIZES:
+        raise ValueError(f"{unit!r} is not a unit of size; these are: {', '.join(filter(None, _SIZES))}")
+    return int(float(digits) * _SIZES[unit])
+
+
+def _gpus(raw: str) -> tuple[GpuGroup, ...]:
+    groups = []
+    for part in filter(None, (p.strip() for p in raw.split(","))):
+        count, x, rest = part.partition("x")
+        model, colon, memory = rest.partition(":")
+        if not (x and colon and model and count.isdigit() and int(count) > 0):
+            raise ValueError(f"{part!r} is not COUNTxMODEL:MEMORY")
+        groups.append(GpuGroup(int(count), model, size_bytes(memory)))
+    return tuple(groups)
+
+
+def _pairs(raw: str) -> dict[str, str]:
+    pairs = {}
+    for part in filter(None, (p.strip() for p in raw.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals or not key:
+            raise ValueError(f"{part!r} is not KEY=VALUE")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _names(raw: str) -> tuple[str, ...]:
+    return tuple(p.strip() for p in raw.split(",") if p.strip())
+
+
+def _reserve(raw: str) -> dict[str, int]:
+    out = {}
+    for key, value in _pairs(raw).items():
+        if key == "cpu":
+            out["cpu_milli"] = int(value[:-1]) if value.endswith("m") else int(float(value) * 1000)
+        elif key == "memory":
+            out["memory_bytes"] = size_bytes(value)
+        else:
+            raise ValueError(f"{key!r} cannot be reserved")
+    return out
+
+
+def _ports(raw: str) -> tuple[int, int]:
+    low, dash, high = raw.partition("-")
+    if not (dash and low.isdigit() and high.isdigit() and 1 <= int(low) <= int(high) <= 65535):
+        raise ValueError("not LOW-HIGH with 1 <= LOW <= HIGH <= 65535")
+    return int(low), int(high)
+
+
+def _level(raw: str) -> str:
+    if raw.lower() not in LOG_LEVELS:
+        raise ValueError("no such level")
+    return raw.lower()
+
+
+def _database(raw: str) -> str:
+    if not raw.startswith(("sqlite:", "sqlite+", "postgresql:", "postgresql+", "postgres:")):
+        raise ValueError("neither SQLite nor PostgreSQL")
+    return raw
+
+
+def _url(raw: str) -> str:
+    if not raw.startswith(("http://", "https://")):
+        raise ValueError("not an http(s) address")
+    return raw.rstrip("/")
+
+
+def _path(raw: str) -> Path:
+    return Path(raw).expanduser().absolute()
+
+
+def _show(key: str, value: Any) -> Any:
+    if key == "agent_gpus":
+        return ",".join(f"{g.count}x{g.model}:{g.memory_bytes // (1 << 30)}GiB" for g in value)
+    if key == "agent_ports":
+        return f"{value[0]}-{value[1]}"
+    if isinstance(value, Mapping):
+        return ",".join(f"{k}={v}" for k, v in value.items())
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return value if isinstance(value, float) else str(value or "")
+
+
+Values = Mapping[str, Any]
+_READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
+    "home": (lambda v: "", _path),
+    "database_url": (lambda v: f"sqlite:///{v['home'] / 'moorage.db'}", _database),
+    "api": (lambda v: "127.0.0.1:7420", _address),
+    "gateway": (lambda v: "127.0.0.1:7421", _address),
+    "token": (lambda v: "", lambda raw: raw or None),
+    "url": (lambda v: v["api"].url, _url),
+    "machine_ttl_s": (lambda v: "30", _seconds),
+    "machine_heartbeat_s": (lambda v: "10", _seconds),
+    "agent_gpus": (lambda v: "", _gpus),
+    "agent_labels": (lambda v: "", _pairs),
+    "agent_accepts": (lambda v: "", _names),
+    "agent_reserve": (lambda v: "", _reserve),
+    "agent_ports": (lambda v: "18000-18031", _ports),
+    "agent_data": (lambda v: str(v["home"] / "agent"), _path),
+    "log": (lambda v: "info", _level),
+}
+"""Each setting: its default (of those read before it) and its reader, in the order they are read and shown."""
+
+_ALLOWED: Mapping[str, str] = {
+    "home": "a folder",
+    "database_url": "sqlite:///PATH or postgresql://USER@HOST/DATABASE",
+    "api": "HOST:PORT, such as 127.0.0.1:7420",
+    "gateway": "HOST:PORT, such as 127.0.0.1:7421",
+    "token": "a token",
+    "url": "http://HOST:PORT or https://HOST:PORT",
+    "machine_ttl_s": "seconds, such as 30",
+    "machine_heartbeat_s": "seconds, such as 10, and less than MOORAGE_MACHINE_TTL_S",
+    "agent_gpus": "COUNTxMODEL:MEMORY[,...], such as 8xH100:80GiB",
+    "agent_labels": "KEY=VALUE[,...], such as pool=gpu,moorage/rack=r1",
+    "agent_accepts": "names with commas between, such as serving,jobs",
+    "agent_reserve": "cpu=AMOUNT[,memory=SIZE], such as cpu=1,memory=2GiB",
+    "agent_ports": "LOW-HIGH, such as 18000-18031",
+    "agent_data": "a folder",
+    "log": ", ".join(LOG_LEVELS),
+}

@@ -1,0 +1,285 @@
+"""The supervisor: keeps server, agent and gateway of one machine running, and stops them in the right order.
+
+    python -m moorage.app.supervisor --home DIR
+
+It starts each part (or adopts the one that outlived an earlier supervisor, by pid and start time), starts it again
+when it dies (at once the first time, then after 0.5 s doubling to 5 s; a minute of running forgives), bounds the logs,
+and keeps a record of all that in `supervisor.json`. SIGTERM or SIGINT: stop all, model servers first. SIGUSR1: stop
+all but the model servers, which the next agent adopts. Killed itself, it takes nothing down: the parts live on.
+It decides nothing about deployments and opens no network connection. Started by `up`.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moorage._version import VERSION
+from moorage.app import processes
+from moorage.app.home import PARTS, Home, write_private
+from moorage.app.processes import Identity
+
+RETRY_MAX_S = 5.0
+FORGIVEN_AFTER_S = 60.0
+LOG_LIMIT_BYTES = 10 << 20
+LOG_LOOK_S = 15.0
+STOP_LIMIT_S = {"agent": 90.0, "gateway": 15.0, "server": 20.0}
+"""How long each part may take to stop: the agent waits for model servers (20 s grace each, together), and more."""
+STOP_ORDER = ("agent", "gateway", "server")
+
+
+@dataclass(slots=True)
+class Part:
+    """One part as the supervisor sees it."""
+
+    name: str
+    digest: str
+    identity: Identity | None = None
+    child: "subprocess.Popen[bytes] | None" = None
+    fd: int | None = None
+    state: str = "waiting"
+    adopted: bool = False
+    starts: int = 0
+    failures: int = 0
+    since: float = 0.0
+    retry_at: float | None = None
+    last_exit: str | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """For the record."""
+        return {
+            "identity": self.identity.to_wire() if self.identity else None,
+            "digest": self.digest,
+            "state": self.state,
+            "adopted": self.adopted,
+            "starts": self.starts,
+            "failures": self.failures,
+            "last_exit": self.last_exit,
+        }
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Parts of one home. `run` returns when all are stopped."""
+
+    home: Home
+    parts: dict[str, Part] = field(default_factory=dict)
+    state: str = "running"
+    keep: bool = False
+    selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    signals: list[int] = field(default_factory=list)
+
+    def run(self) -> int:
+        """Start or adopt, watch, stop."""
+        self.adopt_or_start()
+        next_look = time.monotonic() + LOG_LOOK_S
+        while not self.signals:
+            self._wait(next_look)
+            for part in self.parts.values():
+                self._collect(part)
+                if part.state == "waiting" and (part.retry_at is None or part.retry_at <= time.monotonic()):
+                    self._start(part)
+            if time.monotonic() >= next_look:
+                bound_logs(self.home)
+                next_look = time.monotonic() + LOG_LOOK_S
+        self.stop(keep=signal.SIGUSR1 in self.signals)
+        return 0
+
+    def adopt_or_start(self) -> None:
+        """Take over what an earlier supervisor left, replace what no longer fits, start the rest."""
+        for name in PARTS:
+            self.parts[name] = part = Part(name, self.home.digest(name))
+            for identity, digest in left_over(self.home, name):
+                if part.identity is None and digest == part.digest:
+                    self._watch(part, identity, adopted=True)
+                else:
+                    say(f"{name}: pid {identity.pid} was started from another configuration or version; replacing it")
+                    end(identity, name, keep=True, limit_s=STOP_LIMIT_S[name])
+            if part.identity is None:
+                self._start(part)
+        self.save()
+
+    def stop(self, *, keep: bool) -> None:
+        """Stop the parts: agent (with the model servers, or without when `keep`), gateway, server."""
+        self.state, self.keep = "stopping", keep
+        for name in STOP_ORDER:
+            part = self.parts[name]
+            if part.identity is not None:
+                part.state = "stopping"
+                self.save()
+                end(part.identity, name, keep=keep, limit_s=STOP_LIMIT_S[name])
+                if part.child is not None:
+                    part.child.wait()
+                self._unwatch(part)
+            part.state, part.identity = "stopped", None
+            self.save()
+        self.state = "stopped"
+        self.save()
+
+    def save(self) -> None:
+        """Write the record."""
+        me = processes.identify(os.getpid())
+        data = {
+            "version": VERSION,
+            "supervisor": me.to_wire() if me else None,
+            "state": self.state,
+            "keep": self.keep,
+            "parts": {name: part.to_wire() for name, part in self.parts.items()},
+        }
+        write_private(self.home.record, json.dumps(data, indent=1) + "\n")
+
+    def _start(self, part: Part) -> None:
+        part.starts, part.retry_at, part.since = part.starts + 1, None, time.monotonic()
+        try:
+            child, identity = processes.start(self.home.command(part.name), self.home.log(part.name), self.home.root)
+        except OSError as cause:  # no memory or no process to be had now: as if it had died
+            self._died(part, f"could not be started: {cause}")
+            return
+        part.child = child
+        if identity is None:  # it ended before it could be looked at
+            child.wait()
+            self._died(part, describe_exit(child.returncode))
+            return
+        self._watch(part, identity, adopted=False)
+
+    def _watch(self, part: Part, identity: Identity, *, adopted: bool) -> None:
+        part.identity, part.adopted = identity, adopted
+        part.state, part.since = "running", time.monotonic()
+        part.fd = processes.watch(identity)
+        if part.fd is not None:
+            self.selector.register(part.fd, selectors.EVENT_READ)
+        say(f"{part.name}: {'adopted' if adopted else 'started'}, pid {identity.pid}")
+        self.save()
+
+    def _unwatch(self, part: Part) -> None:
+        if part.fd is not None:
+            self.selector.unregister(part.fd)
+            os.close(part.fd)
+            part.fd = None
+
+    def _collect(self, part: Part) -> None:
+        """Notice that a part has ended."""
+        if part.state != "running" or part.identity is None or processes.alive(part.identity):
+            return
+        how = describe_exit(part.child.wait()) if part.child is not None else "ended (adopted, so its code is unknown)"
+        self._unwatch(part)
+        self._died(part, how)
+
+    def _died(self, part: Part, how: str) -> None:
+        if time.monotonic() - part.since >= FORGIVEN_AFTER_S:
+            part.failures = 0
+        delay_s = retry_delay_s(part.failures)
+        part.failures += 1
+        part.identity, part.child, part.last_exit = None, None, how
+        part.state, part.retry_at = "waiting", time.monotonic() + delay_s
+        say(f"{part.name}: {how}; starting it again {f'in {delay_s:g} s' if delay_s else 'now'}")
+        self.save()
+
+    def _wait(self, until: float) -> None:
+        """Sleep until a part ends, a signal comes or something is due."""
+        retries = [p.retry_at for p in self.parts.values() if p.state == "waiting" and p.retry_at is not None]
+        blind = any(p.state == "running" and p.fd is None for p in self.parts.values())
+        due = min([until, *retries]) - time.monotonic()
+        for key, _ in self.selector.select(max(0.0, min(due, 0.5) if blind else due)):
+            if key.data == "signal":
+                with contextlib.suppress(BlockingIOError):
+                    self.signals.extend(os.read(key.fd, 64))
+
+
+def retry_delay_s(failures: int) -> float:
+    """Seconds before a part that died is started again, after `failures` earlier ones in a row."""
+    return 0.0 if failures == 0 else min(RETRY_MAX_S, 0.5 * 2.0 ** (min(failures, 10) - 1))
+
+
+def left_over(home: Home, name: str) -> Iterator[tuple[Identity, str | None]]:
+    """Processes of a part that outlived their supervisor, with the digest they were started from where it is known.
+
+    The recorded one by its identity; besides it any of ours with exactly this part's command line, which covers a
+    supervisor killed between starting a part and writing that down.
+    """
+    recorded = home.read_record().get("parts", {}).get(name, {})
+    identity = Identity.from_wire(recorded.get("identity"))
+    if identity is not None and processes.alive(identity):
+        yield identity, recorded.get("digest")
+    for other in processes.find_by_command(home.command(name)):
+        if other != identity:
+            yield other, None
+
+
+def end(identity: Identity, name: str, *, keep: bool, limit_s: float) -> None:
+    """Stop one part and wait for its end; after `limit_s` seconds it is killed."""
+    if name == "agent" and keep:
+        processes.send(identity, signal.SIGKILL)  # an agent that is killed leaves its model servers to be adopted
+    else:
+        processes.send(identity, signal.SIGTERM)
+    if not processes.wait_gone(identity, limit_s):
+        say(f"{name}: pid {identity.pid} did not stop within {limit_s:g} s; killing it")
+        processes.send(identity, signal.SIGKILL)
+        processes.wait_gone(identity, 5.0)
+
+
+def bound_logs(home: Home) -> None:
+    """Keep each log under a limit: the full one is copied to `.1` and emptied.
+
+    The parts hold the file open in append mode and must outlive us, so it is emptied in place, not renamed.
+    """
+    for name in (*PARTS, "supervisor"):
+        path = home.log(name)
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size > LOG_LIMIT_BYTES:
+                shutil.copyfile(path, path.with_suffix(".log.1"))
+                os.truncate(path, 0)
+
+
+def describe_exit(code: int) -> str:
+    """`exited with code 1` or `killed by SIGKILL`."""
+    if code < 0:
+        try:
+            return f"killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"killed by signal {-code}"
+    return f"exited with code {code}"
+
+
+def say(text: str) -> None:
+    """A line of the supervisor's own log."""
+    print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text, flush=True)
+
+
+def _listen(supervisor: Supervisor) -> None:
+    """Turn signals into readable bytes, so that one wait covers them and the ends of the parts."""
+    receive, transmit = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+    os.set_blocking(transmit, False)
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(signum, lambda *_: None)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.set_wakeup_fd(transmit, warn_on_full_buffer=False)
+    supervisor.selector.register(receive, selectors.EVENT_READ, "signal")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry of the process."""
+    parser = argparse.ArgumentParser(prog="moorage.app.supervisor")
+    parser.add_argument("--home", required=True, type=Path)
+    home = Home(parser.parse_args(argv).home)
+    with home.locked("supervisor") as mine:
+        if not mine:
+            say("another supervisor runs for this home; leaving")
+            return 0
+        supervisor = Supervisor(home)
+        _listen(supervisor)
+        return supervisor.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

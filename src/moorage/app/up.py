@@ -1,0 +1,230 @@
+"""`moor up` and `moor down`: start the supervisor once and wait until its parts answer; stop it and wait for the end.
+
+Whatever is half started when something fails is stopped again. Called by `app.commands`; the restarting itself is the
+supervisor's.
+"""
+
+import signal
+import time
+from dataclasses import dataclass
+
+from moorage.app import ports, processes, readiness
+from moorage.app.home import PARTS, Home, write_configs
+from moorage.app.processes import Identity
+from moorage.app.settings import Address, Settings
+from moorage.app.supervisor import STOP_LIMIT_S, STOP_ORDER, Part, Supervisor, end, left_over
+from moorage.cli.progress import Progress
+from moorage.domain.errors import Conflict, MoorageError, Unavailable, WaitFailed, WaitTimeout
+
+GIVE_UP_AFTER_DEATHS = 3
+LOOK_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """What `up` found or made."""
+
+    already: bool
+    url: str
+    gateway_url: str
+
+
+def up(home: Home, settings: Settings, progress: Progress, *, timeout_s: float) -> Up:
+    """Bring the control plane, agent and gateway of this home up and wait until all answer.
+
+    Args:
+        home: the folder.
+        settings: effective settings.
+        progress: where to say what is waited for.
+        timeout_s: seconds to wait for the parts.
+
+    Raises:
+        Conflict: a port is taken, or this home is up on other addresses, or another `up`/`down` is at work.
+        WaitFailed: a part keeps dying; carries the end of its log.
+        WaitTimeout: the parts did not answer in time.
+    """
+    home.make()
+    with home.locked("up") as mine:
+        if not mine:
+            raise Conflict(f"another `moor up` or `moor down` is at work in {home.root}", remedy="let it finish first")
+        running = running_supervisor(home)
+        if running is not None:
+            _check_same(home, settings)
+        else:
+            _check_ports(home, settings)
+            write_configs(home, settings)
+            running = _launch(home)
+        try:
+            _await_ready(home, settings, running, progress, timeout_s)
+        except (MoorageError, KeyboardInterrupt):
+            if not _was_ready(home):
+                progress.say("stopping what was started")
+                _stop_supervisor(home, running, progress, keep=True)
+            raise
+        finally:
+            progress.clear()
+        return Up(already=_mark_ready(home), url=settings.api.url, gateway_url=settings.gateway.url)
+
+
+def down(home: Home, progress: Progress, *, keep: bool) -> bool:
+    """Stop everything of this home: agent (with its model servers, unless `keep`), gateway, server.
+
+    Returns:
+        False when nothing was running.
+    """
+    if not home.root.exists():
+        return False
+    with home.locked("up") as mine:
+        if not mine:
+            raise Conflict(f"another `moor up` or `moor down` is at work in {home.root}", remedy="let it finish first")
+        running = running_supervisor(home)
+        try:
+            did = (
+                _stop_supervisor(home, running, progress, keep=keep)
+                if running
+                else _stop_left_over(home, progress, keep)
+            )
+        finally:
+            progress.clear()
+        (home.root / "ready").unlink(missing_ok=True)
+        return did
+
+
+def running_supervisor(home: Home) -> Identity | None:
+    """The supervisor of this home, if it runs."""
+    identity = Identity.from_wire(home.read_record().get("supervisor"))
+    return identity if processes.alive(identity) else None
+
+
+def _was_ready(home: Home) -> bool:
+    return (home.root / "ready").exists()
+
+
+def _mark_ready(home: Home) -> bool:
+    """Remember that everything answered once, so that a later `up` that fails does not stop it. True if it was so."""
+    marker = home.root / "ready"
+    identity = running_supervisor(home)
+    text = f"{identity.pid} {identity.started}" if identity else ""
+    already = marker.exists() and marker.read_text() == text
+    marker.write_text(text)
+    return already
+
+
+def _check_same(home: Home, settings: Settings) -> None:
+    import json
+
+    recorded = json.loads(home.client.read_text())
+    if (recorded["url"], recorded["gateway_url"]) != (settings.api.url, settings.gateway.url):
+        raise Conflict(
+            f"already up on {recorded['url']} and {recorded['gateway_url']}, not on "
+            f"{settings.api.url} and {settings.gateway.url}",
+            remedy="run `moor down --keep` first; model servers live on and are adopted by the next `moor up`",
+        )
+
+
+def _check_ports(home: Home, settings: Settings) -> None:
+    for part, address, option in (
+        ("server", settings.api, "--port or MOORAGE_API"),
+        ("gateway", settings.gateway, "--gateway-port or MOORAGE_GATEWAY"),
+    ):
+        if not ports.is_free(address) and not _held_by_us(home, part, address):
+            raise Conflict(
+                f"the {part} cannot listen on {address}: the port is used by {ports.taken_by(address.port)}",
+                remedy=f"stop that process, or choose another port with {option}; nothing was started",
+                code="port_in_use",
+            )
+
+
+def _held_by_us(home: Home, part: str, address: Address) -> bool:
+    who = ports.owner(address.port) or ""
+    return any(who.endswith(f"(pid {identity.pid})") for identity, _ in left_over(home, part))
+
+
+def _launch(home: Home) -> Identity:
+    (home.root / "ready").unlink(missing_ok=True)
+    argv = processes.python("moorage.app.supervisor", "--home", str(home.root))
+    child, identity = processes.start(argv, home.log("supervisor"), home.root)
+    if identity is None:
+        child.wait()
+        raise WaitFailed(
+            "the supervisor ended at once", last={"last_failure": {"log": processes.tail(home.log("supervisor"))}}
+        )
+    child.returncode = 0  # it outlives us on purpose; nothing here collects it
+    return identity
+
+
+def _await_ready(home: Home, settings: Settings, running: Identity, progress: Progress, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        waiting = list(readiness.missing(home, settings))
+        if not waiting:
+            return
+        _check_parts(home, running, [part for part, _ in waiting])
+        if time.monotonic() >= deadline:
+            part, what = waiting[0]
+            raise WaitTimeout(
+                f"{what} did not answer within {timeout_s:g} s",
+                last={"last_failure": {"log": processes.tail(home.log(part))}},
+                remedy=f"look into {home.log(part)}",
+            )
+        progress.update("waiting for " + ", ".join(what for _, what in waiting))
+        time.sleep(LOOK_EVERY_S)
+
+
+def _check_parts(home: Home, running: Identity, waiting: list[str]) -> None:
+    """Fail early where waiting longer cannot help."""
+    if not processes.alive(running):
+        raise WaitFailed("the supervisor ended", last={"last_failure": {"log": processes.tail(home.log("supervisor"))}})
+    parts = home.read_record().get("parts", {})
+    for name in waiting:
+        part = parts.get(name) or {}
+        if part.get("failures", 0) >= GIVE_UP_AFTER_DEATHS:
+            raise WaitFailed(
+                f"the {name} keeps dying ({part.get('failures')} times; the last time it {part.get('last_exit')})",
+                last={"last_failure": {"log": processes.tail(home.log(name))}},
+                remedy=f"the whole log is in {home.log(name)}",
+            )
+
+
+def _stop_supervisor(home: Home, running: Identity, progress: Progress, *, keep: bool) -> bool:
+    processes.send(running, signal.SIGUSR1 if keep else signal.SIGTERM)
+    deadline = time.monotonic() + sum(STOP_LIMIT_S.values()) + 15.0
+    while processes.alive(running):
+        progress.update(_stopping_words(home))
+        processes.wait_gone(running, 0.2)
+        if time.monotonic() > deadline:
+            processes.send(running, signal.SIGKILL)
+            processes.wait_gone(running, 5.0)
+            return _stop_left_over(home, progress, keep)
+    left = [name for name in PARTS if any(True for _ in left_over(home, name))]
+    if left:
+        raise Unavailable(f"could not stop {', '.join(left)}", remedy=f"see {home.log('supervisor')}")
+    return True
+
+
+def _stopping_words(home: Home) -> str:
+    parts = home.read_record().get("parts", {})
+    for name in STOP_ORDER:
+        if (parts.get(name) or {}).get("state") == "stopping":
+            return "stopping the agent and its model servers" if name == "agent" else f"stopping the {name}"
+    return "stopping"
+
+
+def _stop_left_over(home: Home, progress: Progress, keep: bool) -> bool:
+    """Stop parts whose supervisor is gone, by proven identity."""
+    did = False
+    with home.locked("supervisor") as mine:
+        if not mine:
+            raise Conflict("a supervisor that is not recorded runs for this home", remedy="run `moor down` again")
+        supervisor = Supervisor(home)
+        for name in STOP_ORDER:
+            found = [identity for identity, _ in left_over(home, name)]
+            for identity in found:
+                progress.update(f"stopping the {name} (pid {identity.pid})")
+                end(identity, name, keep=keep, limit_s=STOP_LIMIT_S[name])
+                did = True
+            supervisor.parts[name] = Part(name, "", state="stopped")
+        if did:
+            supervisor.state = "stopped"
+            supervisor.save()
+    return did

@@ -1,0 +1,76 @@
+"""`up`, `down`, and the parts alone: each becomes a process of `moorage.app.commands`, which knows the settings."""
+
+import json
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+
+def become(env: Any, name: str, **options: Any) -> NoReturn:
+    """Turn this process into one of the composition's commands: same terminal, same signals, same exit code."""
+    argv = [sys.executable, "-P", "-m", "moorage.app.commands", name, json.dumps(options)]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(argv[0], argv, dict(env))
+
+
+output = click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", help="How to print.")
+port = click.option("--port", type=click.IntRange(1, 65535), help="Port of the control API (7420).")
+gateway_port = click.option("--gateway-port", type=click.IntRange(1, 65535), help="Port of the gateway (7421).")
+
+
+@click.command(epilog="\b\nExamples:\n  moor up\n  MOORAGE_HOME=/srv/moorage moor up --port 8420 --gateway-port 8421")
+@port
+@gateway_port
+@click.option("--foreground", is_flag=True, help="Stay; Ctrl-C stops everything.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds to wait."
+)
+@output
+@click.pass_obj
+def up(env: Any, **options: Any) -> None:
+    """Start control plane, agent and gateway on this machine and wait until they answer.
+
+    State lies under $MOORAGE_HOME (~/.moorage). Doing it again changes nothing. A part that dies is started again;
+    model servers outlive all of them.
+    """
+    become(env, "up", **options)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  moor down\n  moor down --keep     # model servers live on; the next `moor up` adopts them"
+)
+@click.option("--keep", is_flag=True, help="Leave model servers running.")
+@output
+@click.pass_obj
+def down(env: Any, **options: Any) -> None:
+    """Stop agent (with the model servers), gateway and control plane of this machine.
+
+    Only processes whose identity is proven are ended. Doing it again changes nothing.
+    """
+    become(env, "down", **options)
+
+
+@click.command(epilog="\b\nExample:\n  MOORAGE_DATABASE_URL=postgresql://moorage@db/moorage moor server")
+@port
+@click.pass_obj
+def server(env: Any, **options: Any) -> None:
+    """Run only the control plane, in the foreground."""
+    become(env, "server", **options)
+
+
+@click.command(epilog="\b\nExample:\n  MOORAGE_AGENT_LABELS=pool=gpu moor agent")
+@click.pass_obj
+def agent(env: Any, **options: Any) -> None:
+    """Run only the agent, in the foreground."""
+    become(env, "agent", **options)
+
+
+@click.command(epilog="\b\nExample:\n  moor gateway --gateway-port 8421")
+@gateway_port
+@click.pass_obj
+def gateway(env: Any, **options: Any) -> None:
+    """Run only the gateway, in the foreground."""
+    become(env, "gateway", **options)

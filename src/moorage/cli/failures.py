@@ -1,0 +1,141 @@
+"""Exit codes, and how an error is shown: one block that says what, where and what to do; never a traceback.
+
+    0   done
+    1   the goal failed (a deployment failed, a conflict, a limit)
+    2   usage, or a bad spec or setting
+    3   the time-out passed first
+    4   not found
+    5   the control plane cannot be reached, or cannot answer now
+    130 Ctrl-C: the watching ended, the work goes on
+
+A defect of ours prints a short line and leaves its traceback in a file. Called by `main` and by `app.commands`.
+"""
+
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from moorage.domain.errors import (
+    Gone,
+    InvalidSpec,
+    MoorageError,
+    NotFound,
+    Unavailable,
+    WaitFailed,
+    WaitTimeout,
+)
+
+OK, FAILED, USAGE, TIMEOUT, NOT_FOUND, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+DEFECT = 70
+
+_CODES: tuple[tuple[type[MoorageError], int], ...] = (
+    (WaitTimeout, TIMEOUT),
+    (WaitFailed, FAILED),
+    (InvalidSpec, USAGE),
+    (NotFound, NOT_FOUND),
+    (Gone, NOT_FOUND),
+    (Unavailable, UNREACHABLE),
+)
+
+
+class Interrupted(Exception):
+    """Ctrl-C while watching work that goes on without us.
+
+    Args:
+        resume: the command that watches it again.
+    """
+
+    def __init__(self, resume: str) -> None:
+        super().__init__(resume)
+        self.resume = resume
+
+
+def exit_code(error: MoorageError) -> int:
+    """The exit code of an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+
+
+def block(error: MoorageError) -> str:
+    """The error as people read it."""
+    lines = [f"error: {error.message}"]
+    if error.target and error.target not in error.message:
+        lines.append(f"  on:    {error.target}")
+    if isinstance(error, InvalidSpec):
+        for item in error.errors[:20]:
+            lines.append(_spec_line(item))
+        if len(error.errors) > 20:
+            lines.append(f"  … and {len(error.errors) - 20} more")
+    if isinstance(error, (WaitFailed, WaitTimeout)):
+        lines += last_seen(error.last)
+    if error.remedy:
+        lines.append(f"  to do: {error.remedy}")
+    return "\n".join(lines)
+
+
+def last_seen(last: dict[str, Any]) -> list[str]:
+    """The state, reason and log that a wait ended with."""
+    lines = []
+    word = last.get("phase") or last.get("state") or last.get("status")
+    reason = last.get("reason") or {}
+    if word:
+        lines.append(f"  state: {word}")
+    if reason.get("message"):
+        lines.append(f"  why:   {reason['message']}")
+    failure = last.get("last_failure") or {}
+    cause = failure.get("reason") or {}
+    if isinstance(cause, dict) and cause.get("message") and cause["message"] != reason.get("message"):
+        lines.append(f"  cause: {cause['message']}")
+    if failure.get("exit_code") is not None:
+        lines.append(f"  exit:  {failure['exit_code']}")
+    if failure.get("log"):
+        lines.append("  last lines of its log:")
+        lines += [f"    | {line}" for line in str(failure["log"]).splitlines()[-15:]]
+    return lines
+
+
+def _spec_line(item: dict[str, Any]) -> str:
+    near = f" (did you mean `{item['nearest']}`?)" if item.get("nearest") else ""
+    return f"  {item.get('path') or '.'}: {item.get('message', '')}{near}"
+
+
+def guarded(work: Callable[[], int | None]) -> int:
+    """Run a command and turn whatever ends it into an exit code and one readable block on stderr."""
+    try:
+        return work() or OK
+    except MoorageError as error:
+        say(block(error))
+        return exit_code(error)
+    except Interrupted as cut:
+        say(f"\nstopped watching; the work goes on. To watch again:  {cut.resume}")
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        say("\ninterrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # the reader of our output (head, less) went away; nothing more can be written, not even by the interpreter
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except Exception as defect:
+        say(_defect(defect))
+        return DEFECT
+
+
+def say(text: str) -> None:
+    """A line on stderr."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _defect(defect: Exception) -> str:
+    fd, name = tempfile.mkstemp(prefix=f"moorage-defect-{time.strftime('%H%M%S')}-", suffix=".txt")
+    os.close(fd)
+    Path(name).write_text("".join(traceback.format_exception(defect)))
+    return (
+        f"error: this is a defect of moor itself: {type(defect).__name__}: {defect}\n"
+        f"  to do: please report it, with the traceback that was written to {name}"
+    )

@@ -1,0 +1,65 @@
+"""Saying what is being waited for: one line that changes on a terminal, plain lines elsewhere. Always on stderr.
+
+No Rich and no threads here: a command that waits a second must not load anything first. Called by all that waits.
+"""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+
+class Progress:
+    """A waiting line.
+
+    Args:
+        stream: where to write (stderr by default).
+        quiet: write nothing at all (`--output json`).
+        monotonic: the clock that the elapsed seconds are of.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        quiet: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.stream = stream or sys.stderr
+        self.quiet = quiet
+        self.live = self.stream.isatty()
+        self.monotonic = monotonic
+        self.began = monotonic()
+        self._last = ""
+        self._drawn = False
+
+    def update(self, text: str) -> None:
+        """What is waited for now. On a terminal it replaces the line before; elsewhere it is written on change."""
+        if self.quiet:
+            return
+        if self.live:
+            elapsed = f"  {self.monotonic() - self.began:.0f}s"
+            room = shutil.get_terminal_size((80, 24)).columns - len(elapsed) - 1
+            shown = text if len(text) <= room else text[: max(0, room - 1)] + "…"
+            self.stream.write(f"\r\x1b[K{shown}{elapsed}")
+            self._drawn = True
+        elif text != self._last:
+            self.stream.write(text + "\n")
+        self._last = text
+        self.stream.flush()
+
+    def clear(self) -> None:
+        """Take the live line away."""
+        if self._drawn:
+            self.stream.write("\r\x1b[K")
+            self.stream.flush()
+            self._drawn = False
+
+    def say(self, text: str) -> None:
+        """A lasting line above the live one."""
+        if self.quiet:
+            return
+        self.clear()
+        self.stream.write(text + "\n")
+        self.stream.flush()

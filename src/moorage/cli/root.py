@@ -1,0 +1,142 @@
+"""The command group: every command's name, home module and one line of help, as data; modules load when used.
+
+Called by `main`. A new command is one row here and one function in `commands/`.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from moorage.cli.failures import USAGE, guarded, say
+from moorage.cli.failures import __doc__ as _failures_doc
+
+SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "This machine": {
+        "up": ("parts", "Start control plane, agent and gateway here and wait until they answer."),
+        "down": ("parts", "Stop them, and the model servers."),
+        "demo": ("demo", "A real small model served end to end, with a crash and a sleep."),
+        "server": ("parts", "Run only the control plane, in the foreground."),
+        "agent": ("parts", "Run only the agent, in the foreground."),
+        "gateway": ("parts", "Run only the gateway, in the foreground."),
+    },
+    "Deploy": {
+        "init": ("specs", "Write a commented spec to start from."),
+        "validate": ("specs", "Check spec files without sending them."),
+        "plan": ("apply", "Show what an apply would change."),
+        "apply": ("apply", "Make what the files say so."),
+        "serve": ("serve", "A deployment without a file."),
+        "scale": ("switches", "Change how many replicas a deployment may have."),
+        "pause": ("switches", "Put a deployment to sleep; the next request wakes it."),
+        "wake": ("switches", "Wake a sleeping deployment now."),
+        "stop": ("ending", "Stop deployments or cancel runs."),
+        "delete": ("ending", "Delete deployments and all that is theirs."),
+    },
+    "Look": {
+        "ls": ("listing", "List deployments, runs, machines or operations."),
+        "get": ("listing", "Show one object whole."),
+        "status": ("status", "What a deployment is doing now, and why."),
+        "why": ("why", "Why something is (not) running, and what would change that."),
+        "history": ("history", "Every change of one object, with its reason."),
+        "events": ("history", "Changes of everything, as they happen."),
+        "logs": ("logs", "Output of a model server or job."),
+        "workers": ("listing", "Processes of a run."),
+        "machines": ("listing", "Machines, their GPUs and who holds them."),
+        "operations": ("listing", "Durable work: applies, stops, deletes."),
+        "inspect": ("inspect", "Everything known of one object or request."),
+        "wait": ("waiting", "Wait for a goal; fails with the reason when it cannot be reached."),
+    },
+    "Settings": {
+        "config": ("config", "Effective settings, and where each comes from."),
+        "version": ("config", "Versions of this command and of the control plane."),
+    },
+}
+
+_ROWS = {name: row for rows in SECTIONS.values() for name, row in rows.items()}
+EPILOG = "\b\nExit codes:\n" + "\n".join(line for line in (_failures_doc or "").splitlines() if line.startswith("    "))
+
+
+class Commands(click.Group):
+    """Loads a command's module when that command is used, and lists all from the table above."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every name, in order."""
+        return list(_ROWS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one."""
+        if cmd_name not in _ROWS:
+            return None
+        module = importlib.import_module(f"moorage.cli.commands.{_ROWS[cmd_name][0]}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """As Click does, but an unknown name is answered with the nearest known one."""
+        if args and args[0] not in _ROWS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], _ROWS, n=1, cutoff=0.5)
+            hint = f"did you mean `moor {near[0]}`?" if near else "`moor --help` lists them all."
+            raise click.UsageError(f"there is no command `{args[0]}`; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Sections of one-line helps, without loading anything."""
+        for title, rows in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in rows.items()])
+
+
+def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from moorage._version import VERSION
+
+        click.echo(f"moor {VERSION}")
+        ctx.exit()
+
+
+@click.group(
+    cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.option(
+    "--version", "-V", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Its version."
+)
+def moor() -> None:
+    """Keep model servers and GPU jobs alive on machines you own, and always know why.
+
+    \b
+    moor up                            a working control plane on this machine
+    moor serve -- CMD --port {port}    a model server, kept alive
+    moor status NAME                   what it is doing, and why
+    """
+
+
+def run(args: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run the group; usage errors are one block as well.
+
+    Args:
+        args: arguments after the program's name.
+        env: the environment.
+    """
+    return guarded(lambda: _invoke(args, env))
+
+
+def _invoke(args: Sequence[str], env: Mapping[str, str]) -> int:
+    try:
+        answer = moor.main(args=list(args), prog_name="moor", standalone_mode=False, obj=env)
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    except click.exceptions.NoArgsIsHelpError as bare:
+        click.echo(bare.ctx.get_help() if bare.ctx else "")
+        return 0
+    except click.UsageError as wrong:
+        path = wrong.ctx.command_path if wrong.ctx else "moor"
+        say(f"error: {wrong.format_message()}\n  to do: see `{path} --help`")
+        return USAGE
+    except click.ClickException as wrong:
+        say(f"error: {wrong.format_message()}")
+        return USAGE
+    return answer if isinstance(answer, int) else 0
