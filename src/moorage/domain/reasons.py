@@ -1,13 +1,17 @@
 """Reasons: why a thing is as it is. A closed catalogue of codes; programs match on codes, never on text.
 
 `reason("exited", code=1)` builds a checked `Reason`: an unknown code or a missing or unknown param is a defect and
-raises at once. The catalogue itself is in `catalogue.py`, as data.
+raises at once. The catalogue itself is in `catalogue/`, as data.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
+from string import Formatter
 from typing import Any
+
+from moorage.domain.units import format_duration, show_size
 
 
 class ReasonClass(StrEnum):
@@ -31,6 +35,8 @@ class ReasonType:
         params: names of required params.
         optional: names of params that may be absent.
         advice: what to do about it, or None where there is nothing to do.
+        progress_when: a param and the value of it that make the reason one of progress, without advice (`exited`
+            with code 0).
     """
 
     code: str
@@ -39,6 +45,11 @@ class ReasonType:
     params: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     advice: str | None = None
+    progress_when: tuple[str, Any] | None = None
+
+    def is_progress(self, params: Mapping[str, Any]) -> bool:
+        """Whether these params make it a reason of progress, whatever its class."""
+        return self.progress_when is not None and params.get(self.progress_when[0]) == self.progress_when[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +105,22 @@ def reason(code: str, /, **params: Any) -> Reason:
     unknown = [p for p in given if p not in entry.params and p not in entry.optional]
     if missing or unknown:
         raise TypeError(f"reason {code}: missing {missing}, unknown {unknown}")
+    if entry.is_progress(given):
+        return Reason(code, ReasonClass.PROGRESS, render(entry, given), given)
     return Reason(code, entry.klass, render(entry, given), given, entry.advice)
 
 
 def render(entry: ReasonType, params: Mapping[str, Any]) -> str:
     """The sentence of a reason; an absent optional param is shown as nothing, in its `[...]` bracket or alone.
 
-    A part of the template in square brackets is dropped when a param inside it is absent.
+    A part of the template in square brackets is dropped when a param inside it is absent. A field may say how its
+    number is shown: `{d:duration}` (seconds), `{done:size}` (bytes), `{at:time}` (seconds since the epoch, in UTC);
+    a value that is already text is shown as it is. A list is shown with commas.
     """
     out: list[str] = []
     for index, part in enumerate(entry.sentence.replace("]", "[").split("[")):
-        if index % 2 == 0:
-            out.append(part.format_map(_Lenient(params)))
-        elif all(name in params for name in _names(part)):
-            out.append(part.format_map(_Lenient(params)))
+        if index % 2 == 0 or all(name in params for name in _names(part)):
+            out.append(_SENTENCES.vformat(part, (), _Lenient(params)))
     return "".join(out)
 
 
@@ -116,7 +129,24 @@ class _Lenient(dict[str, Any]):
         return ""
 
 
-def _names(template: str) -> list[str]:
-    from string import Formatter
+class _Sentences(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """One param as a person reads it."""
+        if isinstance(value, str):
+            return value
+        if format_spec == "duration":
+            return format_duration(max(0.0, value))
+        if format_spec == "size":
+            return show_size(value)
+        if format_spec == "time":
+            return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        if isinstance(value, list | tuple):
+            return ", ".join(str(item) for item in value) or "none"
+        return str(super().format_field(value, format_spec))
 
+
+_SENTENCES = _Sentences()
+
+
+def _names(template: str) -> list[str]:
     return [name.split(".")[0].split("[")[0] for _, name, _, _ in Formatter().parse(template) if name]

@@ -1,0 +1,46 @@
+"""The catalogue of reasons: every code there is, with its class, sentence, params and advice.
+
+Data only, one module a group of nouns. `reasons.reason` builds checked reasons from it, and the reference page is
+generated from it. Codes are stable: programs match on them. A param in a sentence may say how it is shown
+(`{d:duration}` seconds, `{done:size}` bytes, `{at:time}` seconds since the epoch); see `reasons.render`. Work in
+another namespace is never named: such a param holds `ANOTHER_NAMESPACE` instead of a name.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from moorage.domain.catalogue import deployments, guard, machines, operations, placement, replicas, runs, stops, workers
+from moorage.domain.reasons import ReasonType
+
+ANOTHER_NAMESPACE = "work in another namespace"
+"""Stands in a reason's params for the name of work that its reader may not know of."""
+
+GROUPS: Mapping[str, tuple[ReasonType, ...]] = MappingProxyType(
+    {
+        "Runs": runs.ENTRIES,
+        "Workers": workers.ENTRIES,
+        "Stops": stops.ENTRIES,
+        "The queue": placement.QUEUE,
+        "Why a machine does not take a worker": placement.NODES,
+        "Machines and gateways": machines.ENTRIES,
+        "Deployments": deployments.ENTRIES,
+        "Replicas": replicas.ENTRIES,
+        "Revisions": deployments.REVISIONS,
+        "The release guard": guard.ENTRIES,
+        "Operations": operations.ENTRIES,
+    }
+)
+"""The entries in the order in which the reference shows them."""
+
+
+def _index() -> Mapping[str, ReasonType]:
+    out: dict[str, ReasonType] = {}
+    for entry in (entry for group in GROUPS.values() for entry in group):
+        if entry.code in out:
+            raise ValueError(f"two entries for the code {entry.code}")
+        out[entry.code] = entry
+    return MappingProxyType(out)
+
+
+CATALOGUE: Mapping[str, ReasonType] = _index()
+"""Code → entry."""

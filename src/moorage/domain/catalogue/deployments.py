@@ -1,0 +1,108 @@
+"""Reasons of a deployment, of its revisions, and of its scaling."""
+
+from moorage.domain.catalogue.entry import by_person, failed, progress, waiting
+
+_FIX_AND_APPLY = "Mend what the message names in the spec, `moor delete` the deployment, then `moor apply` it again."
+_CAPACITY = "See `moor why` for what its new replicas wait for."
+
+_STATUS = (
+    progress("deploy.created", "Accepted"),
+    progress("deploy.initial_zero", "Accepted at zero replicas; the first request wakes it"),
+    progress("deploy.rollout", "Woken to roll out a new revision[ ({revision})]", optional=("revision",)),
+    progress("deploy.ready", "{ready} of {desired} replicas ready", "ready", "desired"),
+    progress("deploy.idle", "Paused at zero replicas: idle[ for {idle:duration}]", optional=("idle",)),
+    progress("deploy.pausing", "Pausing: waits until every gateway confirms that nothing is in flight or held"),
+    progress("deploy.pause_aborted", "Not paused: {why}", "why"),
+    by_person("deploy.paused_by_person", "Paused by a person; the next request wakes it", optional=("by",)),
+    progress("deploy.wake_request", "Woken by a request", optional=("held", "by")),
+    failed(
+        "deploy.wake_failed",
+        "Could not wake: {error}",
+        "error",
+        advice="Mend what the error names; the next request tries again.",
+    ),
+    failed(
+        "deploy.failed_fatal",
+        "Replica {replica} failed for good and no other is left: {reason}",
+        "replica",
+        "reason",
+        advice="Its exit code and last lines are kept: `moor logs --previous`. " + _FIX_AND_APPLY,
+    ),
+    by_person("deploy.stopped", "Stopped by a person", optional=("by", "text")),
+    by_person("deploy.deleting", "Being deleted", optional=("by",)),
+    by_person("deploy.deleted", "Deleted", optional=("by",)),
+    by_person("deploy.scaled", "Scaled from {from} to {to}", "from", "to", optional=("by",)),
+    by_person("deploy.changed", "Changed at once: {fields}", "fields", optional=("by",)),
+    waiting(
+        "deploy.retry",
+        "Its replicas keep failing; the next try is at {at:time}[, after {n} failures in a row]",
+        "at",
+        optional=("n", "last"),
+        advice="See `moor history` and `moor logs --previous` for why they fail; it goes on trying by itself.",
+    ),
+)
+
+_SCALING = (
+    progress("scale.up", "Scaled up[ from {from} to {to}][: {why}]", optional=("from", "to", "why")),
+    progress("scale.down", "Scaled down[ from {from} to {to}][: {why}]", optional=("from", "to", "why")),
+    waiting(
+        "scale.held_stability",
+        "Holds its size: the load has not lasted long enough to act on[ (wants {to})]",
+        optional=("from", "to", "until"),
+    ),
+    waiting(
+        "scale.held_cooldown",
+        "Holds its size: it changed too short a time ago[ (wants {to})]",
+        optional=("from", "to", "until"),
+    ),
+    progress("scale.at_min", "At its minimum[ of {min}]", optional=("min", "to")),
+    waiting(
+        "scale.at_max",
+        "At its maximum[ of {max}]; the load asks for more",
+        optional=("max", "to"),
+        advice="Raise `replicas.max` with `moor scale` if there is room.",
+    ),
+    waiting(
+        "scale.no_capacity",
+        "The load asks for more replicas than there is room for",
+        optional=("to", "why"),
+        advice=_CAPACITY,
+    ),
+    progress("scale.disabled", "Does not scale by itself"),
+    waiting(
+        "scale.unqualified",
+        "Scales on requests in flight, not yet on its SLO[: {why}]",
+        optional=("why", "seen", "needed"),
+        advice="`scaling.slo` acts once there are 20 requests at load and an earlier measurement to compare.",
+    ),
+)
+
+ENTRIES = (*_STATUS, *_SCALING)
+
+REVISIONS = (
+    progress("revision.created", "Created", optional=("digest", "number")),
+    progress("revision.provisioning", "Its first replica is starting"),
+    progress("revision.evaluating", "A replica is ready; it is compared with the active revision"),
+    progress("revision.promoting", "Accepted; it is scaled to the size of the active revision"),
+    progress("revision.promoted", "Active: it serves", optional=("decision",)),
+    progress("revision.draining", "Draining: another revision was promoted", optional=("by", "until")),
+    progress("revision.superseded", "Drained; another revision serves", optional=("by",)),
+    by_person("revision.rolled_back", "Rolled back to revision {to}", "to", optional=("by", "why")),
+    failed(
+        "revision.rejected",
+        "Rejected by the release guard ({decision})",
+        "decision",
+        optional=("why", "by"),
+        advice="`moor rollout X explain` shows the decision with its numbers; the active revision goes on serving.",
+    ),
+    failed("revision.failed", "Failed: {why}", "why", optional=("replica",), advice=_FIX_AND_APPLY),
+    by_person("revision.cancelled", "Cancelled by {by}", "by"),
+    failed(
+        "revision.lost_ready",
+        "It lost its ready replicas while it was compared",
+        advice="Its replicas are started again; `moor history` says why they went.",
+    ),
+    waiting("revision.decision_stale", "The decision no longer holds and is made again", optional=("why",)),
+    progress("revision.capacity_gone", "Nothing of it runs any more"),
+    by_person("revision.deleted", "Deleted with its deployment"),
+)
