@@ -1,0 +1,252 @@
+"""The questions people ask: rows loaded in as few reads as there are nouns, and shown as API objects.
+
+Everything a GET answers comes from here; nothing here writes. Lists load related rows with one `find` a noun, never
+one an item. Called by the API's routes only.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from moorage.control.paging import Page, page
+from moorage.control.views import JsonObject, change_object, operation_object, tombstone_object
+from moorage.control.views_running import machine_object, run_object, worker_object
+from moorage.control.views_serving import Surroundings, deployment_object, replica_object, revision_object
+from moorage.domain.errors import NotFound
+from moorage.domain.nouns import Deployment, Machine, Noun, Operation, Replica, Revision, Run, Worker
+from moorage.ports import Clock, Store
+
+N = TypeVar("N", bound=Noun)
+
+HISTORY_MAX = 1000
+"""Rows of history in one answer."""
+
+
+class Reader:
+    """Reads for people.
+
+    Args:
+        store: where the rows are.
+        clock: phases are judged now.
+        gateway_url: where clients reach the gateway, without a slash at its end.
+    """
+
+    def __init__(self, store: Store, clock: Clock, gateway_url: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._gateway_url = gateway_url
+
+    async def find(self, kind: type[N], namespace: str | None, name: str) -> N:
+        """The object of that name, the newest where several had it, or that uid.
+
+        Raises:
+            NotFound: there is none, or it belongs to another namespace.
+        """
+        where: dict[str, Any] = {} if namespace is None else {"namespace": namespace}
+        named = await self._store.find(kind, name=name, **where)
+        if named:
+            return max(named, key=lambda r: (r.created_at, r.uid))
+        row = await self._store.get(kind, name)
+        if row is None or (namespace is not None and row.namespace != namespace):
+            raise missing(kind, namespace, name)
+        return row
+
+    async def deployments(self, namespace: str, wanted: Page) -> JsonObject:
+        """One page of a namespace's deployments."""
+        rows, following = await page(self._store, Deployment, wanted, namespace=namespace)
+        return {"items": await self._deployment_objects(rows), "next": following}
+
+    async def deployment(self, namespace: str, name: str) -> JsonObject:
+        """One deployment."""
+        row = await self.find(Deployment, namespace, name)
+        return (await self._deployment_objects([row]))[0]
+
+    async def replicas(self, namespace: str, name: str) -> list[JsonObject]:
+        """Every replica of a deployment, ended ones included, oldest first."""
+        row = await self.find(Deployment, namespace, name)
+        rows = await self._store.find(Replica, deployment=row.uid)
+        return await self._replica_objects(sorted(rows, key=_age))
+
+    async def replica(self, namespace: str, name: str) -> JsonObject:
+        """One replica."""
+        return (await self._replica_objects([await self.find(Replica, namespace, name)]))[0]
+
+    async def revisions(self, namespace: str, name: str) -> list[JsonObject]:
+        """Every revision of a deployment, oldest first."""
+        row = await self.find(Deployment, namespace, name)
+        rows = await self._store.find(Revision, deployment=row.uid)
+        return [revision_object(r) for r in sorted(rows, key=lambda r: r.number)]
+
+    async def decisions(self, namespace: str, name: str) -> list[JsonObject]:
+        """Every release decision of a deployment, with the revision it was about, oldest revision first."""
+        revisions = await self.revisions(namespace, name)
+        return [{"revision": r["id"], "number": r["number"], **d} for r in revisions for d in r["decisions"]]
+
+    async def runs(self, namespace: str, wanted: Page) -> JsonObject:
+        """One page of a namespace's runs."""
+        rows, following = await page(self._store, Run, wanted, namespace=namespace)
+        workers = _by(await self._store.find(Worker, run=[r.uid for r in rows]) if rows else [], lambda w: w.run)
+        return {"items": [run_object(r, workers[r.uid]) for r in rows], "next": following}
+
+    async def run(self, namespace: str, name: str) -> JsonObject:
+        """One run."""
+        row = await self.find(Run, namespace, name)
+        return run_object(row, await self._store.find(Worker, run=row.uid))
+
+    async def workers(self, namespace: str, run: str) -> list[JsonObject]:
+        """The workers of a run, by group and rank."""
+        row = await self.find(Run, namespace, run)
+        rows = sorted(await self._store.find(Worker, run=row.uid), key=lambda w: (w.group, w.rank, *_age(w)))
+        machines = await self._machines(w.machine for w in rows)
+        return [worker_object(w, machines) for w in rows]
+
+    async def worker(self, namespace: str, name: str) -> JsonObject:
+        """One worker."""
+        row = await self.find(Worker, namespace, name)
+        return worker_object(row, await self._machines([row.machine]))
+
+    async def machines(self, wanted: Page) -> JsonObject:
+        """One page of machines."""
+        rows, following = await page(self._store, Machine, wanted)
+        held = _by(await self._store.holdings(), lambda h: str(h["machine"]))
+        return {"items": [machine_object(r, held[r.uid]) for r in rows], "next": following}
+
+    async def machine(self, name: str) -> JsonObject:
+        """One machine."""
+        row = await self.find(Machine, None, name)
+        return machine_object(row, await self._store.holdings(row.uid))
+
+    async def operations(self, wanted: Page, target: str | None = None, state: str | None = None) -> JsonObject:
+        """One page of operations, newest first asked for by the page."""
+        where = {k: v for k, v in (("target", target), ("state", state)) if v is not None}
+        rows, following = await page(self._store, Operation, wanted, **where)
+        names = await self._target_names(rows)
+        return {"items": [operation_object(r, names.get(r.target)) for r in rows], "next": following}
+
+    async def operation(self, uid: str) -> JsonObject:
+        """One operation."""
+        row = await self._store.get(Operation, uid)
+        if row is None:
+            raise missing(Operation, None, uid)
+        return operation_object(row, (await self._target_names([row])).get(row.target))
+
+    async def tombstones(self, kind: type[Noun], namespace: str, name: str | None = None) -> list[JsonObject]:
+        """Deleted objects, oldest first. `name` may be a uid."""
+        rows = await self._store.tombstones(kind, namespace, name)
+        if name is not None and not rows:
+            rows = [r for r in await self._store.tombstones(kind, namespace) if r["uid"] == name]
+        return [tombstone_object(r) for r in sorted(rows, key=lambda r: (r["at"], r["uid"]))]
+
+    async def history(
+        self,
+        kind: type[Noun],
+        namespace: str | None,
+        name: str,
+        *,
+        after: str | None = None,
+        limit: int = HISTORY_MAX,
+    ) -> JsonObject:
+        """An object's history with that of everything under it, oldest first; deleted objects keep theirs."""
+        uid = await self._uid_ever(kind, namespace, name)
+        root = uid if await self._is_root(kind, uid) else None
+        rows = await self._store.history(uid=None if root else uid, root=root, after=after, limit=limit)
+        return changes(rows, limit, after)
+
+    async def events(
+        self, *, namespace: str | None, root: str | None, after: str | None, limit: int, newest: bool = False
+    ) -> JsonObject:
+        """A page of everything that happened, oldest first; with `newest` the last `limit` rows."""
+        rows = await self._store.history(root=root, namespace=namespace, after=after, limit=limit, newest_first=newest)
+        return changes(sorted_back(rows) if newest else rows, limit, after, whole=newest)
+
+    async def uid(self, kind: type[Noun], namespace: str | None, name: str) -> str:
+        """The uid that a name means now, or meant when it was last deleted."""
+        return await self._uid_ever(kind, namespace, name)
+
+    async def namespaces(self) -> list[JsonObject]:
+        """`default`, and every namespace in which something lives."""
+        seen = {"default"}
+        for kind in (Deployment, Run):
+            seen |= {r.namespace for r in await self._store.find(kind)}
+        return [{"kind": "Namespace", "name": name} for name in sorted(seen)]
+
+    async def _is_root(self, kind: type[Noun], uid: str) -> bool:
+        """Whether history is kept under it: a deployment, or a run that stands for itself."""
+        if kind is not Run:
+            return kind is Deployment
+        row = await self._store.get(Run, uid)
+        return row is None or row.deployment is None
+
+    async def _uid_ever(self, kind: type[Noun], namespace: str | None, name: str) -> str:
+        try:
+            return (await self.find(kind, namespace, name)).uid
+        except NotFound:
+            gone = await self.tombstones(kind, namespace or "default", name)
+            if not gone:
+                raise
+            return str(gone[-1]["id"])
+
+    async def _deployment_objects(self, rows: Sequence[Deployment]) -> list[JsonObject]:
+        if not rows:
+            return []
+        uids = [r.uid for r in rows]
+        revisions = _by(await self._store.find(Revision, deployment=uids), lambda r: r.deployment)
+        replicas = _by(await self._store.find(Replica, deployment=uids), lambda r: r.deployment)
+        operations = _by(await self._store.find(Operation, target=uids), lambda o: o.target)
+        now = self._clock.now()
+        return [
+            deployment_object(
+                r, Surroundings(revisions[r.uid], replicas[r.uid], operations[r.uid]), self._gateway_url, now
+            )
+            for r in rows
+        ]
+
+    async def _replica_objects(self, rows: Sequence[Replica]) -> list[JsonObject]:
+        if not rows:
+            return []
+        revisions = {r.uid: r for r in await self._store.find(Revision, uid={r.revision for r in rows})}
+        workers = _by(await self._store.find(Worker, run=[r.run for r in rows]), lambda w: w.run)
+        placed = [m for group in workers.values() for m in (w.machine for w in group)]
+        machines = await self._machines([*placed, *(r.machine for r in rows)])
+        return [replica_object(r, revisions.get(r.revision), workers[r.run], machines) for r in rows]
+
+    async def _machines(self, uids: Iterable[str | None]) -> dict[str, Machine]:
+        wanted = {u for u in uids if u}
+        return {m.uid: m for m in await self._store.find(Machine, uid=wanted)} if wanted else {}
+
+    async def _target_names(self, rows: Sequence[Operation]) -> Mapping[str, str]:
+        uids = {r.target for r in rows if r.target_kind == Deployment.kind}
+        return {d.uid: d.name for d in await self._store.find(Deployment, uid=uids)} if uids else {}
+
+
+def changes(rows: Sequence[Any], limit: int, after: str | None, *, whole: bool = False) -> JsonObject:
+    """A page of changes. `next` is null on the last page; `cursor` is where to go on when more has happened."""
+    cursor = rows[-1].cursor if rows else after
+    more = len(rows) >= limit and not whole
+    return {"items": [change_object(r) for r in rows], "next": cursor if more else None, "cursor": cursor}
+
+
+def sorted_back(rows: Sequence[Any]) -> list[Any]:
+    """Newest-first rows, oldest first again."""
+    return list(reversed(rows))
+
+
+def missing(kind: type[Noun], namespace: str | None, name: str) -> NotFound:
+    """The error for an object that is not there (or not the caller's)."""
+    shown = f"{namespace}/{name}" if namespace is not None else name
+    return NotFound(
+        f"there is no {kind.kind} {shown}",
+        remedy="see what there is with `moor ls`; deleted ones with `moor ls --deleted`",
+        target=f"{kind.kind} {shown}",
+    )
+
+
+def _by(rows: Iterable[Any], key: Callable[[Any], str]) -> defaultdict[str, list[Any]]:
+    grouped: defaultdict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        grouped[key(row)].append(row)
+    return grouped
+
+
+def _age(row: Noun) -> tuple[float, str]:
+    return row.created_at, row.uid

@@ -1,0 +1,170 @@
+"""Deployments, revisions and replicas as the API shows them.
+
+Pure: rows in, JSON values out. What a deployment is *doing* comes from `decide.serving.phase` and from nowhere else.
+Called by `control.reading`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from moorage.control.views import JsonObject, document, head, iso, plain
+from moorage.decide.serving.phase import (
+    OPEN_OPERATION,
+    deployment_counts,
+    deployment_phase,
+    promotion_in_progress,
+)
+from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Worker
+from moorage.domain.states import MachineState
+
+CRASH_LOOP_FAILURES = 2
+"""Two restarts without a reset show `crash_looping` (the lifecycle contract §2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Rows that belong to one deployment.
+
+    Args:
+        revisions: all of it.
+        replicas: live ones at least.
+        operations: those that target it.
+    """
+
+    revisions: Sequence[Revision] = ()
+    replicas: Sequence[Replica] = ()
+    operations: Sequence[Operation] = field(default=())
+
+
+def deployment_object(row: Deployment, around: Surroundings, gateway_url: str, now: float) -> JsonObject:
+    """A Deployment.
+
+    Args:
+        row: the row.
+        around: the rows it is judged by.
+        gateway_url: base address of the gateway, without a slash at its end.
+        now: seconds since the epoch.
+    """
+    blocking = open_operation(row, around.operations)
+    counts = deployment_counts(row, around.replicas)
+    return {
+        **head(row),
+        "status": str(row.status),
+        "phase": str(deployment_phase(row, around.revisions, around.replicas, blocking, now)),
+        "spec": document(row.spec),
+        "desired_replicas": counts.desired,
+        "current_replicas": counts.current,
+        "ready_replicas": counts.ready,
+        "starting_replicas": counts.starting,
+        "serving": counts.ready > 0,
+        "initial_scale_reached": row.initial_scale_reached,
+        "promotion_in_progress": promotion_in_progress(row, around.revisions),
+        "active_revision": row.active_revision,
+        "candidate_revision": row.candidate_revision,
+        "operation": _operation(row, blocking, around.operations),
+        "url": f"{gateway_url}/v1",
+        "model": endpoint_name(row),
+        "last_failure": plain(row.last_failure),
+        "retry_at": iso(row.retry_at),
+        "crash_looping": row.failures_in_row >= CRASH_LOOP_FAILURES,
+        "paused_at": iso(row.paused_at),
+        "ownership": row.ownership,
+        "deleting": row.deleting,
+        "endpoints": [{"name": row.name, "namespace": row.namespace, "model": endpoint_name(row)}],
+    }
+
+
+def endpoint_name(row: Deployment) -> str:
+    """What a request's `model` says to reach it."""
+    return row.name if row.namespace == "default" else f"{row.namespace}/{row.name}"
+
+
+def open_operation(row: Deployment, operations: Sequence[Operation]) -> Operation | None:
+    """The operation that is not over; the one the deployment names as blocking before any other."""
+    still_open = [o for o in operations if o.target == row.uid and o.state in OPEN_OPERATION]
+    named = [o for o in still_open if o.uid == row.operation]
+    return next(iter(named or sorted(still_open, key=_age, reverse=True)), None)
+
+
+def revision_object(row: Revision) -> JsonObject:
+    """A Revision."""
+    return {
+        **head(row),
+        "deployment": row.deployment,
+        "number": row.number,
+        "digest": row.digest,
+        "state": str(row.state),
+        "spec": document(row.spec),
+        "decisions": plain(row.decisions),
+        "capacity_gone": row.capacity_gone,
+    }
+
+
+def replica_object(
+    row: Replica, revision: Revision | None, workers: Sequence[Worker], machines: dict[str, Machine]
+) -> JsonObject:
+    """A Replica.
+
+    Args:
+        row: the row.
+        revision: its revision, where still known.
+        workers: the workers of its run.
+        machines: machines by uid, those of the workers at least.
+    """
+    placed = dict.fromkeys(w.machine for w in workers if w.machine) or dict.fromkeys(filter(None, [row.machine]))
+    return {
+        **head(row),
+        "deployment": row.deployment,
+        "revision": row.revision,
+        "ordinal": row.ordinal,
+        "attempt": row.attempt,
+        "status": str(row.status),
+        "fail_reason": row.fail_reason,
+        "fatal": row.fatal,
+        "run": row.run,
+        "machines": [machines[m].name if m in machines else m for m in placed],
+        "address": row.address,
+        "routed": row.routed,
+        "routed_why": plain(row.routed_why),
+        "ready_at": iso(row.ready_at),
+        "in_flight": None,
+        "draining": plain(row.stopping),
+        "ended_at": iso(row.ended_at),
+        "last_failure": plain(row.last_failure),
+        "provider": _provider(row, revision, workers, machines),
+    }
+
+
+def _provider(
+    row: Replica, revision: Revision | None, workers: Sequence[Worker], machines: dict[str, Machine]
+) -> JsonObject:
+    """Identity and what was last observed, in the terms of the contract §11."""
+    seen = [w.heartbeat_at for w in workers if w.heartbeat_at is not None]
+    known = [machines[w.machine].state for w in workers if w.machine in machines]
+    return {
+        "name": (revision.spec.get("provider") if revision else None) or "fleet",
+        "identity": {
+            "deployment": row.deployment,
+            "revision": row.revision,
+            "ordinal": row.ordinal,
+            "attempt": row.attempt,
+        },
+        "resource_id": next((plain(w.process) for w in workers if w.process), None),
+        "digest": revision.digest if revision else None,
+        "owner": row.deployment,
+        "observed_at": iso(max(seen)) if seen else None,
+        # A machine that is Ready has told all that it runs; any other may run more than it could say.
+        "inventory_complete": bool(known) and all(s is MachineState.READY for s in known),
+    }
+
+
+def _operation(row: Deployment, blocking: Operation | None, operations: Sequence[Operation]) -> str | None:
+    """The blocking operation, else the last one."""
+    if blocking:
+        return blocking.uid
+    own = [o for o in operations if o.target == row.uid]
+    return max(own, key=_age).uid if own else row.operation
+
+
+def _age(row: Operation) -> tuple[float, str]:
+    return row.created_at, row.uid
