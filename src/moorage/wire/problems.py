@@ -18,6 +18,19 @@ Lines = Mapping[tuple[str | int, ...], int]
 """Place in the document → line of the file, from 1."""
 
 
+_SHAPES = {
+    "model_type": "a mapping",
+    "dict_type": "a mapping",
+    "list_type": "a list",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+}
+"""pydantic's word for a value of the wrong shape → what it must be."""
+
+
 def path_text(place: Iterable[str | int]) -> str:
     """`("groups", 0, "runtime")` as `groups[0].runtime`."""
     out = ""
@@ -85,6 +98,8 @@ def _sentence(error: Any) -> str:
     kind, given = error["type"], error.get("input")
     if kind == "missing":
         return "is required"
+    if kind in _SHAPES:
+        return f"must be {_SHAPES[kind]}, not {given!r}"
     if kind == "literal_error":
         return f"is {given!r}, must be {error['ctx']['expected']}"
     if kind == "value_error":

@@ -16,6 +16,9 @@ from moorage.wire.problems import Problem, invalid, path_text
 MAX_VALUES = 100_000
 """Values in one file, aliases unfolded: far above any real spec, far below what hurts."""
 
+MAX_DEPTH = 64
+"""Levels of nesting: a spec has under ten; an alias that holds itself has no end."""
+
 _AS_WRITTEN = frozenset({"env", "labels", "annotations", "command"})
 """Keys below which scalars are text as written, whatever YAML would make of them."""
 
@@ -75,8 +78,8 @@ def _read_json(text: str) -> list[Reading] | None:
 
 
 def _read_yaml(text: str, source: str) -> Iterator[Reading]:
-    loader = yaml.SafeLoader(text)
     try:
+        loader = yaml.SafeLoader(text)
         while loader.check_node():
             node = loader.get_node()
             if node is None:
@@ -93,9 +96,7 @@ def _read_yaml(text: str, source: str) -> Iterator[Reading]:
             problem["line"] = mark.line + 1
         raise invalid(source, [problem]) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise invalid(source, [{"path": "", "message": f"not YAML: {error}"}]) from None
-    finally:
-        loader.dispose()
+        raise invalid(source, [{"path": "", "message": f"not YAML: {str(error).splitlines()[0]}"}]) from None
 
 
 def _note_places(root: yaml.Node, reading: Reading, source: str) -> None:
@@ -107,6 +108,8 @@ def _note_places(root: yaml.Node, reading: Reading, source: str) -> None:
         seen += 1
         if seen > MAX_VALUES:
             raise invalid(source, [{"path": "", "message": f"it unfolds to more than {MAX_VALUES} values"}])
+        if len(place) > MAX_DEPTH:
+            raise invalid(source, [{"path": path_text(place[:3]), "message": "it is nested too deeply"}])
         reading.lines.setdefault(place, node.start_mark.line + 1)
         if isinstance(node, yaml.ScalarNode) and as_written and node.tag in _RETAGGED:
             node.tag = _TEXT
