@@ -1,0 +1,58 @@
+# Everything here starts with tools/bootstrap.py, which makes .venv from uv.lock and needs only python3.
+# PYTHON=/path/to/python3 chooses another one (3.11 or newer).
+
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test unit check format lock bench-gateway bench-store bench-restart bench-cli clean
+
+help: ## this list
+	@echo "Moorage: make TARGET"
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  %-15s %s\n", $$1, $$2 }'
+
+setup: ## .venv with everything that tests, checks and benchmarks need
+	@$(PYTHON) tools/bootstrap.py full
+
+demo: ## a real small model served end to end, with a crash and a sleep shown; cleans up after itself
+	@$(PYTHON) tools/bootstrap.py demo
+	@exec $(BIN)/moor demo
+
+# Rooms whose tests share nothing run on two cores; those that start processes, ports and databases run one by one.
+PARALLEL := $(wildcard tests/unit tests/property tests/contract tests/sim tests/tidy)
+SERIAL := $(wildcard tests/integration tests/acceptance)
+
+test: setup ## every test; what is skipped is listed with its reason
+	@status=0; \
+	$(BIN)/pytest -n 2 -rs $(PARALLEL) || status=1; \
+	$(BIN)/pytest -rs $(SERIAL) || status=1; \
+	exit $$status
+
+unit: setup ## unit and property tests only, under a minute
+	@$(BIN)/pytest -n 2 -rs $(wildcard tests/unit tests/property)
+
+check: setup ## format, lint, types, import contracts, house rules, generated files, lock
+	@$(BIN)/python tools/check.py
+
+format: setup ## rewrite files as the formatter wants them
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: setup ## after a change of dependencies: uv.lock and tools/requirements.txt again
+	@$(PYTHON) tools/lock.py
+
+bench-gateway: setup ## CPU per request and per streamed chunk, beside nginx in the same run
+	@$(BIN)/python benchmarks/bench_gateway.py
+
+bench-store: setup ## durable transitions per second, beside raw sqlite3 group commit in the same run
+	@$(BIN)/python benchmarks/bench_store.py
+
+bench-restart: setup ## kill -9 of a server to the start of its replacement
+	@$(BIN)/python benchmarks/bench_restart.py
+
+bench-cli: setup ## start-up of moor, beside bare python in the same run
+	@$(BIN)/python benchmarks/bench_cli.py
+
+clean: ## remove what was fetched and built here (.venv, .cache and tool caches)
+	@rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	@find src tests tools benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
