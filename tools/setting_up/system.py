@@ -68,12 +68,14 @@ def _apt(package: str) -> bool:
 
 
 def run(command: list[str], env: dict[str, str]) -> None:
-    """Run one program with its output shown."""
-    code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
-    if code:
-        raise Problem(
-            f"`{' '.join(Path(part).name for part in command[:3])} …` ended with exit code {code} (see above)"
-        )
+    """Run one program and show what it says, but for its list of every package."""
+    with subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr or ():
+            if not line.startswith((" + ", " - ", " ~ ")):
+                print("  " + line.rstrip(), file=sys.stderr, flush=True)
+    if process.returncode:
+        shown = " ".join(Path(part).name for part in command[:3])
+        raise Problem(f"`{shown} …` ended with exit code {process.returncode} (see above)")
 
 
 def say(line: str) -> None:
