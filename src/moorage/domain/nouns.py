@@ -169,6 +169,8 @@ class Worker(Noun):
     rank: int = 0
     machine: str | None = None
     """uid of the machine while placed"""
+    machine_name: str | None = None
+    """name of the machine it is, or was last, placed on"""
     handed_over: bool = False
     """the agent was given this epoch"""
     gpus: tuple[int, ...] = ()
@@ -251,7 +253,5 @@ class Operation(Noun):
     lease_expires_at: float | None = None
 
 
-KINDS: Mapping[str, type[Noun]] = {
-    k.kind: k for k in (Deployment, Revision, Replica, Run, Worker, Machine, Operation)
-}
+KINDS: Mapping[str, type[Noun]] = {k.kind: k for k in (Deployment, Revision, Replica, Run, Worker, Machine, Operation)}
 """Every stored noun by its kind word."""

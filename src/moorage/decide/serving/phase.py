@@ -3,8 +3,9 @@
 Called by the views, so that the API, the CLI and the waiting rules all read one derivation.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from moorage.domain.nouns import Deployment, Operation, Replica, Revision
 from moorage.domain.states import DeploymentStatus, OperationState, Phase, ReplicaStatus, RevisionState
@@ -21,7 +22,9 @@ OPEN_OPERATION = frozenset(
 )
 """States of an operation that is not over."""
 
-IN_PROMOTION = frozenset({RevisionState.CANDIDATE, RevisionState.PROVISIONING, RevisionState.EVALUATING, RevisionState.PROMOTING})
+IN_PROMOTION = frozenset(
+    {RevisionState.CANDIDATE, RevisionState.PROVISIONING, RevisionState.EVALUATING, RevisionState.PROMOTING}
+)
 STARTING = frozenset({ReplicaStatus.PENDING, ReplicaStatus.PULLING, ReplicaStatus.INITING})
 
 
@@ -35,9 +38,9 @@ class Counts:
     starting: int
 
 
-def initial_scale(spec: dict[str, object] | object) -> int:
+def initial_scale(spec: Mapping[str, Any]) -> int:
     """Replicas that must be ready before the deployment counts as started: `initial`, never below `min`."""
-    replicas = spec.get("replicas", {}) if isinstance(spec, dict) else {}
+    replicas = spec.get("replicas") or {}
     low = int(replicas.get("min", 1))
     return max(int(replicas.get("initial", max(low, 1))), low)
 
@@ -48,7 +51,7 @@ def desired_replicas(deployment: Deployment) -> int:
         return 0
     low = int(dict(deployment.spec).get("replicas", {}).get("min", 1))
     if not deployment.initial_scale_reached:
-        return max(initial_scale(dict(deployment.spec)), 1)
+        return max(initial_scale(deployment.spec), 1)
     return max(low, 1)
 
 

@@ -1,0 +1,113 @@
+"""What a machine's report makes of a worker's row.
+
+The agent reports every step in order and may send a report again; the server may have moved the worker meanwhile
+(Stopping, Down). So a report is laid over the row: steps the row has already taken are skipped, steps the table does
+not allow from where the row is are dropped, late news of a lost worker is taken as such, and a report of another
+epoch or machine changes nothing (issued is not observed; every effect is fenced by its epoch).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.domain.changes import Release, Step, Update, Write
+from moorage.domain.lifecycles import WORKER
+from moorage.domain.nouns import Worker
+from moorage.domain.reasons import Reason
+from moorage.domain.states import ENDED_WORKER, WorkerState
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One report of a worker, with observed times.
+
+    Args:
+        machine: uid of the machine that reports.
+        steps: edges in order.
+        ready: news about the server's readiness, or None.
+        gone: the whole process tree of this epoch is proven gone.
+    """
+
+    machine: str
+    epoch: int
+    steps: tuple[Step, ...] = ()
+    ready: bool | None = None
+    ready_why: Reason | None = None
+    address: str | None = None
+    process: dict[str, Any] | None = None
+    exit_code: int | None = None
+    log_tail: str | None = None
+    gone: bool = False
+
+
+def apply(worker: Worker, seen: Seen, now: float) -> tuple[Write, ...]:
+    """The writes that bring the row up to what was seen; empty when there is no news."""
+    if worker.epoch != seen.epoch or worker.machine != seen.machine:
+        return ()
+    steps = _fitting(worker, seen.steps)
+    state = WorkerState(steps[-1].to) if steps else worker.state
+    fields = _fields(worker, seen, steps, state, now)
+    notes = (seen.ready_why,) if seen.ready_why is not None and state not in ENDED_WORKER and not steps else ()
+    writes: list[Write] = []
+    if steps or fields or notes:
+        reason = notes[0] if notes else None
+        writes.append(Update("Worker", worker.uid, worker.version, steps, fields, reason))
+    if seen.gone:
+        writes.append(Release(worker.uid))
+    return tuple(writes)
+
+
+def _fitting(worker: Worker, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The longest part of the path that the row has not taken yet and may take."""
+    state = str(worker.state)
+    done = max((i for i, s in enumerate(steps) if s.to == state), default=-1)
+    out: list[Step] = []
+    for step in steps[done + 1 :]:
+        late = _as_late(state, step)
+        if WORKER.allows(state, late.to, late.trigger):
+            out.append(late)
+            state = late.to
+    return tuple(out)
+
+
+def _as_late(state: str, step: Step) -> Step:
+    """News of a worker that was given up for lost carries the table's words for late news."""
+    if state != WorkerState.DOWN:
+        return step
+    if step.to == WorkerState.RUNNING:
+        return Step(step.to, "returned", step.reason, step.at)
+    if step.to in (WorkerState.COMPLETED, WorkerState.FAILED):
+        return Step(step.to, "late_report", step.reason, step.at)
+    return step
+
+
+def _fields(worker: Worker, seen: Seen, steps: Sequence[Step], state: WorkerState, now: float) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if seen.process is not None and seen.process != worker.process:
+        fields["process"] = seen.process
+    if seen.address is not None and seen.address != worker.address:
+        fields["address"] = seen.address
+    for step in steps:
+        if step.to == WorkerState.STARTING:
+            fields["started_at"] = step.at or now
+    if state in ENDED_WORKER:
+        if steps:
+            fields |= _ended(worker, seen, steps[-1], now)
+    elif seen.ready is not None and seen.ready != worker.ready:
+        fields["ready"] = seen.ready
+    if seen.gone and worker.handed_over and state in ENDED_WORKER:
+        fields["handed_over"] = False
+    return fields
+
+
+def _ended(worker: Worker, seen: Seen, last: Step, now: float) -> dict[str, Any]:
+    fields: dict[str, Any] = {"ready": False, "ended_at": last.at or now, "exit_code": seen.exit_code}
+    if last.to == WorkerState.FAILED:
+        fields["last_failure"] = {
+            "exit_code": seen.exit_code,
+            "reason": last.reason.to_wire(),
+            "log": seen.log_tail or "",
+        }
+    elif last.to == WorkerState.CANCELLED and seen.log_tail:
+        fields["last_failure"] = {**dict(worker.last_failure or {}), "log": seen.log_tail}
+    return fields

@@ -1,0 +1,77 @@
+"""Stage 2: failures are counted, back-off is set, and a deployment that never served fails for good.
+
+First crash, or the first after ten minutes of running: replaced at once; then 10 s doubling to 5 min. A fatal failure
+is never answered at once. A revision that has served keeps its deployment `created`, whatever fails later.
+"""
+
+from collections.abc import Sequence
+
+from moorage.decide.decision import Draft
+from moorage.decide.serving.replicas import Failure
+from moorage.decide.serving.snapshot import ServingSnapshot
+from moorage.domain.nouns import Deployment, Replica, Revision
+from moorage.domain.reasons import reason
+from moorage.domain.states import TERMINAL_REPLICA, DeploymentStatus, RevisionState
+
+BACKOFF_S = 10.0
+BACKOFF_MAX_S = 300.0
+RESET_AFTER_S = 600.0
+"""Running this long makes the next failure count as the first."""
+
+
+def backoff_s(failures_in_row: int, *, fatal: bool) -> float:
+    """Seconds to wait before the replacement of the n-th failure in a row."""
+    if failures_in_row <= 1:
+        return BACKOFF_S if fatal else 0.0
+    return float(min(BACKOFF_S * 2.0 ** min(failures_in_row - 2, 10), BACKOFF_MAX_S))
+
+
+def count(draft: Draft, snapshot: ServingSnapshot, failures: Sequence[Failure]) -> None:
+    """Write each failure into the deployment's row."""
+    deployment = snapshot.deployment
+    for failure in failures:
+        current = draft.row(deployment)
+        long_run = failure.ran_s is not None and failure.ran_s >= RESET_AFTER_S
+        in_row = 1 if long_run else current.failures_in_row + 1
+        wait_s = backoff_s(in_row, fatal=failure.fatal)
+        retry_at = draft.now + wait_s if wait_s else None
+        draft.set(
+            deployment,
+            failures_in_row=in_row,
+            failed_at=draft.now,
+            last_failure=dict(failure.replica.last_failure or {}),
+            retry_at=retry_at,
+            fatal_since_ran=current.fatal_since_ran or failure.fatal,
+        )
+        if current.status is DeploymentStatus.CREATED and retry_at is not None:
+            draft.because(deployment, reason("deploy.retry", at=retry_at, n=in_row, last=failure.reason.message))
+    if failures:
+        _fail_wake(draft, deployment)
+
+
+def _fail_wake(draft: Draft, deployment: Deployment) -> None:
+    current = draft.row(deployment)
+    if current.waking is not None and not any(r.routed for r in draft.of(Replica)):
+        draft.set(deployment, wake_failures=current.wake_failures + 1)
+
+
+def fail_for_good(draft: Draft, snapshot: ServingSnapshot) -> None:
+    """created → failed, its revision with it, when nothing of it can come any more."""
+    deployment = draft.row(snapshot.deployment)
+    alive = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA and r.stopping is None]
+    if (
+        deployment.status is not DeploymentStatus.CREATED
+        or deployment.initial_scale_reached
+        or not deployment.fatal_since_ran
+        or alive
+    ):
+        return
+    last = dict(deployment.last_failure or {})
+    message = dict(last.get("reason") or {}).get("message", "a replica failed")
+    replica = next((r for r in draft.of(Replica) if r.uid == last.get("replica")), None)
+    name = replica.name if replica else str(last.get("replica"))
+    why = reason("deploy.failed_fatal", replica=name, reason=message)
+    draft.step(deployment, DeploymentStatus.FAILED, "failed_fatal", why, retry_at=None, waking=None, hold=None)
+    for revision in draft.of(Revision):
+        if revision.state in (RevisionState.CANDIDATE, RevisionState.PROVISIONING):
+            draft.step(revision, RevisionState.FAILED, "failed_fatal", reason("revision.failed", why=message))

@@ -1,0 +1,221 @@
+"""Stage 1 of the serving decision: each replica's run follows its worker, and each replica follows its run.
+
+A replica never goes back: withdrawal from routing is the flag `routed` with its reason. Its run restarts nothing; a
+failed replica is replaced by the deployment (stage `scale`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.decide.decision import Draft
+from moorage.decide.running.runs import derive
+from moorage.decide.serving.snapshot import ServingSnapshot
+from moorage.domain.failures import FailReason, replica_failure
+from moorage.domain.nouns import Deployment, Replica, Run, Worker
+from moorage.domain.reasons import Reason, reason
+from moorage.domain.states import TERMINAL_REPLICA, TERMINAL_RUN, ReplicaStatus, RunState, WorkerState
+
+RETURN_WINDOW_S = 60.0
+"""How long a lost worker may come back before its replica is given up (the lifecycle contract §2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One replica that failed in this decision; stage `failures` counts it."""
+
+    replica: Replica
+    fail_reason: FailReason
+    fatal: bool
+    reason: Reason
+    ran_s: float | None
+    exit_code: int | None
+    log: str
+
+
+def follow(draft: Draft, snapshot: ServingSnapshot) -> list[Failure]:
+    """Bring runs and replicas up to their workers; returns the replicas that failed now."""
+    failures: list[Failure] = []
+    for replica in snapshot.replicas:
+        run = snapshot.runs.get(replica.run)
+        if run is None:
+            continue
+        workers = snapshot.workers.get(run.uid, ())
+        run = _follow_run(draft, run, workers)
+        failure = _follow_replica(draft, snapshot, replica, run, workers)
+        if failure is not None:
+            failures.append(failure)
+    return failures
+
+
+def _follow_run(draft: Draft, run: Run, workers: Sequence[Worker]) -> Run:
+    found = derive(run, workers)
+    if found is None:
+        return run
+    if found.state is run.state:
+        return draft.because(run, found.reason)
+    fields: dict[str, Any] = {}
+    if found.state is RunState.RUNNING and run.started_at is None:
+        fields["started_at"] = draft.now
+    if found.state in TERMINAL_RUN:
+        fields |= {"ended_at": draft.now, "exit_code": workers[0].exit_code}
+    return draft.step(run, found.state, found.trigger, found.reason, **fields)
+
+
+def _follow_replica(
+    draft: Draft, snapshot: ServingSnapshot, replica: Replica, run: Run, workers: Sequence[Worker]
+) -> Failure | None:
+    if not workers:
+        return None
+    worker = workers[0]
+    if run.state in TERMINAL_RUN:
+        return _ended(draft, snapshot.deployment, replica, run, worker)
+    if worker.state is WorkerState.DOWN:
+        return _lost(draft, snapshot, replica, worker)
+    _forward(draft, replica, worker)
+    _route(draft, replica, worker)
+    return None
+
+
+def _forward(draft: Draft, replica: Replica, worker: Worker) -> None:
+    """Towards running, one edge at most."""
+    wanted = _status(worker)
+    if wanted is None or wanted is replica.status or replica.status is ReplicaStatus.RUNNING:
+        return
+    if wanted is ReplicaStatus.PULLING and replica.status is ReplicaStatus.PENDING:
+        draft.step(replica, wanted, "pulling", reason("replica.pulling"), machine=worker.machine)
+    elif wanted is ReplicaStatus.INITING:
+        draft.step(replica, wanted, "initing", reason("replica.starting"), machine=worker.machine)
+    elif wanted is ReplicaStatus.RUNNING:
+        draft.step(
+            replica,
+            wanted,
+            "ready",
+            reason("replica.ready"),
+            machine=worker.machine,
+            address=worker.address,
+            ready_at=draft.now,
+        )
+
+
+def _status(worker: Worker) -> ReplicaStatus | None:
+    if worker.state is WorkerState.RUNNING:
+        return ReplicaStatus.RUNNING if worker.ready else ReplicaStatus.INITING
+    return {
+        WorkerState.PULLING: ReplicaStatus.PULLING,
+        WorkerState.READY_TO_START: ReplicaStatus.INITING,
+        WorkerState.STARTING: ReplicaStatus.INITING,
+    }.get(worker.state)
+
+
+def routable(replica: Replica, worker: Worker) -> bool:
+    """Whether requests may go there now. The routing publisher asks the same of rows as they are."""
+    return (
+        replica.status is ReplicaStatus.RUNNING
+        and replica.stopping is None
+        and worker.state is WorkerState.RUNNING
+        and worker.ready
+        and worker.address is not None
+    )
+
+
+def _route(draft: Draft, replica: Replica, worker: Worker) -> None:
+    current = draft.row(replica)
+    if routable(current, worker):
+        if not current.routed:
+            draft.set(replica, routed=True, routed_why=None, address=worker.address)
+            draft.note(replica, reason("replica.routed"))
+        return
+    if current.routed:
+        _withdraw(draft, replica, _withdrawal(worker))
+
+
+def _withdrawal(worker: Worker) -> Reason:
+    if worker.reason is not None:
+        return reason("replica.withdrawn", why=worker.reason.message)
+    return reason("replica.withdrawn", why=f"its worker is {worker.state}")
+
+
+def _withdraw(draft: Draft, replica: Replica, why: Reason) -> None:
+    draft.set(replica, routed=False, routed_why=why.to_wire())
+    draft.note(replica, why)
+
+
+def _lost(draft: Draft, snapshot: ServingSnapshot, replica: Replica, worker: Worker) -> Failure | None:
+    """Withdrawn at once; given up when the return window is over or a replacement is ready, whichever is first."""
+    current = draft.row(replica)
+    if current.routed:
+        _withdraw(draft, replica, _withdrawal(worker))
+    until = worker.updated_at + RETURN_WINDOW_S
+    replaced = any(
+        r.uid != replica.uid and r.ordinal == replica.ordinal and r.routed and r.stopping is None
+        for r in snapshot.replicas
+    )
+    if draft.now < until and not replaced and replica.stopping is None:
+        draft.look_again(until)
+        return None
+    draft.set(snapshot.runs[replica.run], cancel={"cause": "run_ended", "text": None, "at": draft.now})
+    if replica.stopping is not None:
+        draft.step(worker, WorkerState.CANCELLED, "cancelled", reason("stop.machine_lost"), ended_at=draft.now)
+    run = draft.row(snapshot.runs[replica.run])
+    found = derive(run, (draft.row(worker),))
+    if found is not None and found.state is not run.state:
+        run = draft.step(run, found.state, found.trigger, found.reason, ended_at=draft.now)
+    return _ended(draft, snapshot.deployment, replica, run, draft.row(worker))
+
+
+def _ended(draft: Draft, deployment: Deployment, replica: Replica, run: Run, worker: Worker) -> Failure | None:
+    if replica.status in TERMINAL_REPLICA:
+        return None
+    current = draft.row(replica)
+    if current.routed:
+        _withdraw(draft, replica, _withdrawal(worker))
+    if replica.stopping is not None:
+        code, params = replica.stopping["code"], replica.stopping.get("params") or {}
+        draft.step(replica, ReplicaStatus.STOPPED, "stopped", reason(code, **params), ended_at=draft.now)
+        return None
+    if run.state is RunState.CANCELLED:
+        draft.step(replica, ReplicaStatus.STOPPED, "stopped", _stopped_by(worker), ended_at=draft.now)
+        return None
+    return _failed(draft, deployment, replica, worker)
+
+
+def _stopped_by(worker: Worker) -> Reason:
+    cause = dict(worker.stop or {}).get("cause")
+    machine = worker.machine_name or "its machine"
+    if cause == "preemption":
+        return reason("replica.preempted", run="work of higher priority")
+    if cause == "machine_drain" or cause is None:
+        return reason("replica.machine_drained", machine=machine)
+    return reason("replica.stopped")
+
+
+def _failed(draft: Draft, deployment: Deployment, replica: Replica, worker: Worker) -> Failure:
+    why = worker.reason or reason("exit.unknown")
+    was_ready = replica.ready_at is not None
+    before = dict(deployment.last_failure or {}).get("fail_reason") == str(FailReason.NOT_READY_IN_TIME)
+    fail_reason, fatal = replica_failure(
+        why.code, why.params, was_ready=was_ready, status=replica.status, not_ready_before=before
+    )
+    last = dict(worker.last_failure or {})
+    failure = {
+        "replica": replica.uid,
+        "fail_reason": str(fail_reason),
+        "reason": why.to_wire(),
+        "exit_code": worker.exit_code,
+        "log": last.get("log", ""),
+        "fatal": fatal,
+        "at": draft.now,
+    }
+    failed = draft.step(
+        replica,
+        ReplicaStatus.FAILED,
+        "failed",
+        reason("replica.failed", reason=why.message),
+        fail_reason=str(fail_reason),
+        fatal=fatal,
+        last_failure=failure,
+        ended_at=draft.now,
+    )
+    ran_s = draft.now - replica.ready_at if replica.ready_at is not None else None
+    return Failure(failed, fail_reason, fatal, why, ran_s, worker.exit_code, str(last.get("log", "")))

@@ -1,0 +1,205 @@
+"""Stage 5: how many replicas there should be, which are started, which are stopped, and stopping them gently.
+
+Counts those that are starting, so it never over-spawns. A replica that is asked to stop is first withdrawn from
+routing, then drained until every gateway confirmed and nothing of it is in flight (or its drain limit passed), and
+only then signalled; its capacity is free when its machine saw it gone.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from moorage.decide.decision import Draft, Ids
+from moorage.decide.serving.phase import desired_replicas
+from moorage.decide.serving.snapshot import Demand, ServingSnapshot
+from moorage.domain.nouns import Deployment, Replica, Revision, Run, Worker
+from moorage.domain.reasons import Reason, reason
+from moorage.domain.states import (
+    ACTIVE_WORKER,
+    TERMINAL_REPLICA,
+    DeploymentStatus,
+    ReplicaStatus,
+    RevisionState,
+    StopCause,
+    WorkerState,
+)
+
+
+def converge(draft: Draft, snapshot: ServingSnapshot, ids: Ids) -> None:
+    """Start what is missing, ask what is too many to stop, and carry stops on."""
+    deployment = draft.row(snapshot.deployment)
+    wanted = desired_replicas(deployment)
+    lost = _lost(snapshot)
+    alive = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA and r.stopping is None]
+    counted = [r for r in alive if r.uid not in lost]
+    if len(counted) > wanted:
+        _stop_excess(draft, deployment, counted, len(counted) - wanted)
+    elif deployment.status is not DeploymentStatus.CREATED:
+        for replica in alive:
+            _ask_to_stop(draft, deployment, replica)
+    elif len(counted) < wanted:
+        _start_missing(draft, snapshot, ids, counted, wanted)
+    for replica in list(draft.of(Replica)):
+        if replica.stopping is not None and replica.status not in TERMINAL_REPLICA:
+            _carry_stop_on(draft, snapshot, replica)
+
+
+def _lost(snapshot: ServingSnapshot) -> frozenset[str]:
+    """Replicas whose worker is Down: not counted, so that their replacement is queued while they may still return."""
+    return frozenset(
+        r.uid for r in snapshot.replicas if any(w.state is WorkerState.DOWN for w in snapshot.workers.get(r.run, ()))
+    )
+
+
+def _stop_excess(draft: Draft, deployment: Deployment, counted: list[Replica], many: int) -> None:
+    """Those that serve nothing first, then the newest."""
+    order = sorted(counted, key=lambda r: (r.routed, -r.created_at, r.uid))
+    for replica in order[:many]:
+        _ask_to_stop(draft, deployment, replica)
+
+
+def _ask_to_stop(draft: Draft, deployment: Deployment, replica: Replica) -> None:
+    code = "replica.scaled_down" if deployment.status is not DeploymentStatus.STOPPED else "replica.stopped"
+    drain_s = float(dict(deployment.spec).get("gateway", {}).get("drain", 60.0))
+    stopping = {"code": code, "params": {}, "since": draft.now, "drain_until": draft.now + drain_s}
+    draft.set(replica, stopping=stopping)
+    if replica.routed:
+        why = reason("replica.withdrawn", why=_why_stopped(deployment))
+        draft.set(replica, routed=False, routed_why=why.to_wire())
+        draft.note(replica, why)
+
+
+def _why_stopped(deployment: Deployment) -> str:
+    if deployment.deleting:
+        return "its deployment is being deleted"
+    return {
+        DeploymentStatus.STOPPED: "its deployment was stopped",
+        DeploymentStatus.PAUSED: "its deployment sleeps",
+        DeploymentStatus.FAILED: "its deployment failed",
+    }.get(deployment.status, "scaled down")
+
+
+def _start_missing(draft: Draft, snapshot: ServingSnapshot, ids: Ids, counted: list[Replica], wanted: int) -> None:
+    deployment = draft.row(snapshot.deployment)
+    if deployment.retry_at is not None and deployment.retry_at > draft.now:
+        draft.look_again(deployment.retry_at)
+        return
+    revision = _serving_revision(draft, deployment)
+    if revision is None:
+        return
+    if revision.state is RevisionState.CANDIDATE:
+        draft.step(revision, RevisionState.PROVISIONING, "provision", reason("revision.provisioning"))
+    taken = {r.ordinal for r in counted}
+    free = (n for n in range(wanted + len(taken)) if n not in taken)
+    for _ in range(wanted - len(counted)):
+        _start(draft, draft.row(snapshot.deployment), revision, next(free), ids)
+    draft.set(deployment, retry_at=None)
+
+
+def _serving_revision(draft: Draft, deployment: Deployment) -> Revision | None:
+    uid = deployment.active_revision or deployment.candidate_revision
+    return next((r for r in draft.of(Revision) if r.uid == uid), None)
+
+
+def _start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: int, ids: Ids) -> None:
+    """A replica, its run and its worker, in one change. A replacement keeps the first attempt's place in the queue."""
+    attempts: dict[str, int] = {str(k): int(v) for k, v in deployment.attempts.items()}
+    attempt = attempts.get(str(ordinal), 0) + 1
+    draft.set(deployment, attempts={**attempts, str(ordinal): attempt})
+    name = f"{deployment.name}-{ordinal}-{attempt}"
+    replica_uid, run_uid, worker_uid = ids.new("Replica"), ids.new("Run"), ids.new("Worker")
+    common: dict[str, Any] = {"namespace": deployment.namespace, "labels": dict(deployment.labels)}
+    spec = run_spec(revision.spec)
+    replica = Replica(
+        uid=replica_uid,
+        name=name,
+        deployment=deployment.uid,
+        revision=revision.uid,
+        ordinal=ordinal,
+        attempt=attempt,
+        run=run_uid,
+        **common,
+    )
+    run = Run(
+        uid=run_uid,
+        name=name,
+        spec=spec,
+        deployment=deployment.uid,
+        replica=replica_uid,
+        priority=int(dict(deployment.spec).get("priority", 0)),
+        queued_at=draft.now,
+        **common,
+    )
+    worker = Worker(
+        uid=worker_uid,
+        name=f"{name}-0",
+        run=run_uid,
+        deployment=deployment.uid,
+        group=spec["groups"][0]["name"],
+        request=spec["groups"][0]["request"],
+        queued_at=deployment.failed_at if attempt > 1 and deployment.failed_at else draft.now,
+        **common,
+    )
+    draft.create(replica, reason("replica.created"))
+    draft.create(run, reason("run.created"))
+    draft.create(worker, reason("worker.created"))
+
+
+def run_spec(revision: Mapping[str, Any]) -> dict[str, Any]:
+    """The run behind a replica of this revision: one group of one worker, restarting nothing."""
+    resources = dict(revision.get("resources") or {})
+    gpus = dict(resources.get("gpus") or {})
+    request = {
+        "cpu_milli": round(float(resources.get("cpu") or 0) * 1000),
+        "memory_bytes": int(resources.get("memory") or 0),
+        "gpus": {
+            "count": int(gpus.get("count") or 0),
+            "vendor": gpus.get("vendor"),
+            "models": list(gpus.get("models") or ()),
+            "memory_bytes": int(gpus.get("memory") or 0),
+            "healthy_only": bool(gpus.get("healthy_only")),
+        },
+    }
+    group = {
+        "name": "server",
+        "count": 1,
+        "restart_policy": "Never",
+        "runtime": revision.get("runtime") or {},
+        "model": revision.get("model") or {},
+        "request": request,
+    }
+    return {"groups": [group], "placement": revision.get("placement") or {}, "lifetime": "service"}
+
+
+def _carry_stop_on(draft: Draft, snapshot: ServingSnapshot, replica: Replica) -> None:
+    run = snapshot.runs.get(replica.run)
+    if run is None or draft.row(run).cancel is not None:
+        return
+    until = float(dict(replica.stopping or {}).get("drain_until", draft.now))
+    if not drained(replica, snapshot.demand) and draft.now < until:
+        draft.look_again(until)
+        return
+    cause = StopCause.USER if draft.row(snapshot.deployment).status is DeploymentStatus.STOPPED else StopCause.DEFAULT
+    text = _why_stopped(draft.row(snapshot.deployment))
+    stop_run(draft, run, snapshot.workers.get(run.uid, ()), cause, text)
+
+
+def drained(replica: Replica, demand: Demand) -> bool:
+    """Nothing can reach it any more and nothing of it is in flight. One that never was ready has nothing to drain."""
+    if replica.status is not ReplicaStatus.RUNNING:
+        return True
+    return (
+        replica.uid not in demand.published_targets and demand.confirmed and demand.by_replica.get(replica.uid, 0) == 0
+    )
+
+
+def stop_run(draft: Draft, run: Run, workers: tuple[Worker, ...], cause: StopCause, text: str) -> None:
+    """Ask every worker of the run to end; what was not handed over is Cancelled at once."""
+    draft.set(run, cancel={"cause": str(cause), "text": text, "at": draft.now})
+    why: Reason = reason("stop.user", text=text) if cause is StopCause.USER else reason("stop.default")
+    for worker in workers:
+        current = draft.row(worker)
+        stop = {"cause": str(cause), "text": text, "since": draft.now}
+        if (current.state is WorkerState.PENDING and not current.handed_over) or current.state is WorkerState.DOWN:
+            draft.step(worker, WorkerState.CANCELLED, "cancelled", why, stop=stop, ended_at=draft.now)
+        elif current.state is WorkerState.PENDING or current.state in ACTIVE_WORKER:
+            draft.step(worker, WorkerState.STOPPING, "stop_requested", why, stop=stop, ready=False)

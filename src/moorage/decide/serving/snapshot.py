@@ -1,0 +1,53 @@
+"""What the serving decision sees of one deployment: its rows, what gateways report, and `now`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from moorage.domain.nouns import Deployment, Noun, Operation, Replica, Revision, Run, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Traffic of the deployment's endpoint, summed over the gateways whose lease is good.
+
+    Args:
+        held: requests waiting in gateways.
+        in_flight: requests being answered.
+        by_replica: of those, per replica uid, withdrawn replicas included.
+        idle_s: seconds since the end of the last request anywhere; None when there was none.
+        published_mode, published_targets: what the newest routing table says of the endpoint (None: not in it).
+        confirmed: every leased gateway holds a table at least as new as the last change of this endpoint.
+    """
+
+    held: int = 0
+    in_flight: int = 0
+    by_replica: Mapping[str, int] = field(default_factory=dict)
+    idle_s: float | None = None
+    published_mode: str | None = None
+    published_targets: frozenset[str] = frozenset()
+    confirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServingSnapshot:
+    """Input of one serving decision.
+
+    Args:
+        replicas: those that are not terminal.
+        workers: per run uid.
+        operations: those that are open, oldest first.
+    """
+
+    now: float
+    deployment: Deployment
+    revisions: tuple[Revision, ...]
+    replicas: tuple[Replica, ...]
+    runs: Mapping[str, Run]
+    workers: Mapping[str, tuple[Worker, ...]]
+    operations: tuple[Operation, ...]
+    demand: Demand = Demand()
+
+    def rows(self) -> tuple[Noun, ...]:
+        """Every row of the snapshot."""
+        workers = (w for group in self.workers.values() for w in group)
+        return (self.deployment, *self.revisions, *self.replicas, *self.runs.values(), *workers, *self.operations)
