@@ -9,7 +9,7 @@ Called by `moorage.cli.commands.parts`.
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from moorage.app.home import Home, write_configs
@@ -118,7 +118,7 @@ def _part(name: str, options: Options, env: Mapping[str, str]) -> int:
     os.execv(command[0], command)
 
 
-_COMMANDS = {
+_COMMANDS: Mapping[str, Callable[[Options, Mapping[str, str]], int]] = {
     "up": _up,
     "down": _down,
     "config": _config,

@@ -155,11 +155,13 @@ def part_configs(home: Home, settings: Settings) -> dict[str, dict[str, Any]]:
         "log": settings.log,
     }
     gateway = {
-        "url": settings.api.url,
-        "token": tokens["gateway"],
         "host": settings.gateway.host,
         "port": settings.gateway.port,
-        "log": settings.log,
+        "server_url": settings.api.url,
+        "token": tokens["gateway"],
+        "state_dir": str(home.root / "gateway"),
+        "gateway_id": machine_name(),
+        "advertise": settings.gateway.url,
     }
     return {"server": server, "agent": agent, "gateway": gateway}
 

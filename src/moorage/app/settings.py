@@ -6,7 +6,6 @@ starts, opens or connects anything. Called by `app.commands` and by tests.
 """
 
 import difflib
-import string
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from moorage.domain.errors import InvalidSpec
+from moorage.domain.units import format_size, parse_cpu, parse_duration, parse_size
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-_SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SECRET = frozenset({"token"})
 
 
@@ -163,7 +162,7 @@ def _raw(
 def _parse(key: str, read: Callable[[str], Any], raw: str, source: str) -> Any:
     try:
         return read(raw)
-    except ValueError as cause:
+    except (ValueError, InvalidSpec) as cause:
         where = (
             variable(key) if source in ("default", "flag") or source.startswith("MOORAGE_") else f"`{key}` in {source}"
         )
@@ -184,19 +183,10 @@ def _address(raw: str) -> Address:
 
 
 def _seconds(raw: str) -> float:
-    value = float(raw)
+    value = parse_duration(raw)
     if not 0.05 <= value <= 86400:
         raise ValueError("not between 0.05 and 86400 seconds")
     return value
-
-
-def size_bytes(raw: str) -> int:
-    """`80GiB` → bytes. Raises ValueError."""
-    digits = raw.rstrip(string.ascii_letters + " ")
-    unit = raw[len(digits) :].strip()
-    if unit not in _SIZES:
-        raise ValueError(f"{unit!r} is not a unit of size; these are: {', '.join(filter(None, _SIZES))}")
-    return int(float(digits) * _SIZES[unit])
 
 
 def _gpus(raw: str) -> tuple[GpuGroup, ...]:
@@ -206,7 +196,7 @@ def _gpus(raw: str) -> tuple[GpuGroup, ...]:
         model, colon, memory = rest.partition(":")
         if not (x and colon and model and count.isdigit() and int(count) > 0):
             raise ValueError(f"{part!r} is not COUNTxMODEL:MEMORY")
-        groups.append(GpuGroup(int(count), model, size_bytes(memory)))
+        groups.append(GpuGroup(int(count), model, parse_size(memory)))
     return tuple(groups)
 
 
@@ -228,9 +218,9 @@ def _reserve(raw: str) -> dict[str, int]:
     out = {}
     for key, value in _pairs(raw).items():
         if key == "cpu":
-            out["cpu_milli"] = int(value[:-1]) if value.endswith("m") else int(float(value) * 1000)
+            out["cpu_milli"] = parse_cpu(value)
         elif key == "memory":
-            out["memory_bytes"] = size_bytes(value)
+            out["memory_bytes"] = parse_size(value)
         else:
             raise ValueError(f"{key!r} cannot be reserved")
     return out
@@ -267,7 +257,7 @@ def _path(raw: str) -> Path:
 
 def _show(key: str, value: Any) -> Any:
     if key == "agent_gpus":
-        return ",".join(f"{g.count}x{g.model}:{g.memory_bytes // (1 << 30)}GiB" for g in value)
+        return ",".join(f"{g.count}x{g.model}:{format_size(g.memory_bytes)}" for g in value)
     if key == "agent_ports":
         return f"{value[0]}-{value[1]}"
     if isinstance(value, Mapping):

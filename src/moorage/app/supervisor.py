@@ -33,8 +33,9 @@ RETRY_MAX_S = 5.0
 FORGIVEN_AFTER_S = 60.0
 LOG_LIMIT_BYTES = 10 << 20
 LOG_LOOK_S = 15.0
-STOP_LIMIT_S = {"agent": 90.0, "gateway": 15.0, "server": 20.0}
-"""How long each part may take to stop: the agent waits for model servers (20 s grace each, together), and more."""
+STOP_LIMIT_S = {"agent": 90.0, "gateway": 65.0, "server": 20.0}
+"""How long each part may take to stop: the agent waits for model servers (20 s of grace each, all at once), the gateway
+for streams that are still being read (60 s)."""
 STOP_ORDER = ("agent", "gateway", "server")
 
 

@@ -13,11 +13,7 @@ A defect of ours prints a short line and leaves its traceback in a file. Called 
 
 import os
 import sys
-import tempfile
-import time
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from moorage.domain.errors import (
@@ -132,9 +128,13 @@ def say(text: str) -> None:
 
 
 def _defect(defect: Exception) -> str:
+    import tempfile
+    import time
+    import traceback
+
     fd, name = tempfile.mkstemp(prefix=f"moorage-defect-{time.strftime('%H%M%S')}-", suffix=".txt")
-    os.close(fd)
-    Path(name).write_text("".join(traceback.format_exception(defect)))
+    with os.fdopen(fd, "w") as file:
+        file.write("".join(traceback.format_exception(defect)))
     return (
         f"error: this is a defect of moor itself: {type(defect).__name__}: {defect}\n"
         f"  to do: please report it, with the traceback that was written to {name}"

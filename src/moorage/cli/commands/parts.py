@@ -30,7 +30,7 @@ gateway_port = click.option("--gateway-port", type=click.IntRange(1, 65535), hel
 )
 @output
 @click.pass_obj
-def up(env: Any, **options: Any) -> None:
+def up(env: Any, /, **options: Any) -> None:
     """Start control plane, agent and gateway on this machine and wait until they answer.
 
     State lies under $MOORAGE_HOME (~/.moorage). Doing it again changes nothing. A part that dies is started again;
@@ -45,7 +45,7 @@ def up(env: Any, **options: Any) -> None:
 @click.option("--keep", is_flag=True, help="Leave model servers running.")
 @output
 @click.pass_obj
-def down(env: Any, **options: Any) -> None:
+def down(env: Any, /, **options: Any) -> None:
     """Stop agent (with the model servers), gateway and control plane of this machine.
 
     Only processes whose identity is proven are ended. Doing it again changes nothing.
@@ -56,14 +56,14 @@ def down(env: Any, **options: Any) -> None:
 @click.command(epilog="\b\nExample:\n  MOORAGE_DATABASE_URL=postgresql://moorage@db/moorage moor server")
 @port
 @click.pass_obj
-def server(env: Any, **options: Any) -> None:
+def server(env: Any, /, **options: Any) -> None:
     """Run only the control plane, in the foreground."""
     become(env, "server", **options)
 
 
 @click.command(epilog="\b\nExample:\n  MOORAGE_AGENT_LABELS=pool=gpu moor agent")
 @click.pass_obj
-def agent(env: Any, **options: Any) -> None:
+def agent(env: Any, /, **options: Any) -> None:
     """Run only the agent, in the foreground."""
     become(env, "agent", **options)
 
@@ -71,6 +71,6 @@ def agent(env: Any, **options: Any) -> None:
 @click.command(epilog="\b\nExample:\n  moor gateway --gateway-port 8421")
 @gateway_port
 @click.pass_obj
-def gateway(env: Any, **options: Any) -> None:
+def gateway(env: Any, /, **options: Any) -> None:
     """Run only the gateway, in the foreground."""
     become(env, "gateway", **options)

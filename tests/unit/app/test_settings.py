@@ -1,0 +1,110 @@
+"""Settings: every value has a source, and a wrong one is refused by the name a person knows it by."""
+
+from pathlib import Path
+
+import pytest
+
+from moorage.app.settings import Address, load
+from moorage.domain.errors import InvalidSpec
+
+
+def test_defaults_need_nothing_but_a_home_folder(tmp_path: Path):
+    settings = load({"HOME": str(tmp_path)})
+    assert settings.home == tmp_path / ".moorage"
+    assert settings.api == Address("127.0.0.1", 7420)
+    assert settings.database_url == f"sqlite:///{tmp_path / '.moorage' / 'moorage.db'}"
+    assert settings.url == "http://127.0.0.1:7420"
+    assert (settings.machine_ttl_s, settings.machine_heartbeat_s) == (30.0, 10.0)
+    assert settings.agent_ports == (18000, 18031)
+    assert set(settings.sources.values()) == {"default"}
+
+
+def test_without_any_home_the_variable_to_set_is_named():
+    with pytest.raises(InvalidSpec) as caught:
+        load({})
+    assert "MOORAGE_HOME" in str(caught.value.remedy)
+
+
+def test_a_flag_wins_over_the_environment_which_wins_over_the_file(tmp_path: Path):
+    (tmp_path / "config.toml").write_text('api = "127.0.0.1:1"\ngateway = "127.0.0.1:2"\nlog = "debug"\n')
+    env = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_API": "127.0.0.1:3", "MOORAGE_GATEWAY": "127.0.0.1:4"}
+    settings = load(env, {"api": "127.0.0.1:5"})
+    assert (settings.api.port, settings.gateway.port, settings.log) == (5, 4, "debug")
+    assert settings.sources["api"] == "flag"
+    assert settings.sources["gateway"] == "MOORAGE_GATEWAY"
+    assert settings.sources["log"] == str(tmp_path / "config.toml")
+
+
+def test_lists_and_tables_of_the_file_mean_what_the_variables_mean(tmp_path: Path):
+    (tmp_path / "config.toml").write_text('agent_accepts = ["serving", "jobs"]\nagent_labels = {pool = "gpu"}\n')
+    settings = load({"MOORAGE_HOME": str(tmp_path)})
+    assert settings.agent_accepts == ("serving", "jobs")
+    assert settings.agent_labels == {"pool": "gpu"}
+
+
+def test_declared_gpus_and_reserves_are_read_with_their_units(tmp_path: Path):
+    env = {
+        "MOORAGE_HOME": str(tmp_path),
+        "MOORAGE_AGENT_GPUS": "8xH100:80GiB,2xL4:24GiB",
+        "MOORAGE_AGENT_RESERVE": "cpu=500m,memory=2GiB",
+    }
+    settings = load(env)
+    assert [(g.count, g.model, g.memory_bytes) for g in settings.agent_gpus] == [
+        (8, "H100", 80 << 30),
+        (2, "L4", 24 << 30),
+    ]
+    assert settings.agent_reserve == {"cpu_milli": 500, "memory_bytes": 2 << 30}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MOORAGE_API", "7420"),
+        ("MOORAGE_API", "127.0.0.1:99999"),
+        ("MOORAGE_DATABASE_URL", "mysql://x"),
+        ("MOORAGE_MACHINE_TTL_S", "soon"),
+        ("MOORAGE_MACHINE_TTL_S", "0"),
+        ("MOORAGE_AGENT_GPUS", "H100"),
+        ("MOORAGE_AGENT_GPUS", "8xH100:80ZiB"),
+        ("MOORAGE_AGENT_LABELS", "gpu"),
+        ("MOORAGE_AGENT_RESERVE", "disk=1GiB"),
+        ("MOORAGE_AGENT_RESERVE", "cpu=many"),
+        ("MOORAGE_AGENT_PORTS", "18031-18000"),
+        ("MOORAGE_LOG", "loud"),
+        ("MOORAGE_URL", "ftp://x"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_variable_and_says_what_is_allowed(tmp_path: Path, name: str, value: str):
+    with pytest.raises(InvalidSpec) as caught:
+        load({"MOORAGE_HOME": str(tmp_path), name: value})
+    assert name in caught.value.message
+    assert repr(value) in caught.value.message
+    assert str(caught.value.remedy).startswith("allowed: ")
+
+
+def test_an_unknown_key_of_the_file_is_refused_with_the_nearest_known_one(tmp_path: Path):
+    (tmp_path / "config.toml").write_text('databse_url = "sqlite:///x"\n')
+    with pytest.raises(InvalidSpec) as caught:
+        load({"MOORAGE_HOME": str(tmp_path)})
+    assert "databse_url" in caught.value.message
+    assert "database_url" in str(caught.value.remedy)
+
+
+def test_a_broken_file_is_named(tmp_path: Path):
+    (tmp_path / "config.toml").write_text("api = [\n")
+    with pytest.raises(InvalidSpec, match=r"config\.toml"):
+        load({"MOORAGE_HOME": str(tmp_path)})
+
+
+def test_shown_settings_never_show_a_token(tmp_path: Path):
+    rows = load({"MOORAGE_HOME": str(tmp_path), "MOORAGE_TOKEN": "sesame"}).to_wire()
+    assert all("sesame" not in str(row) for row in rows)
+    assert {row["name"] for row in rows} >= {"MOORAGE_TOKEN", "MOORAGE_API", "MOORAGE_HOME"}
+
+
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [("0.0.0.0:1", "http://127.0.0.1:1"), ("[::1]:2", "http://[::1]:2"), ("10.0.0.3:4", "http://10.0.0.3:4")],
+)
+def test_clients_of_this_machine_get_an_address_they_can_reach(tmp_path: Path, listen: str, url: str):
+    assert load({"MOORAGE_HOME": str(tmp_path), "MOORAGE_API": listen}).api.url == url
