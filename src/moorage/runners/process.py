@@ -1,0 +1,157 @@
+"""Plain processes: starting them through the shim, finding them again, stopping whole trees, hearing of exits at once.
+
+`ProcessHost.start` and `ProcessHost.adopt` give a `HostedProcess`, which says through its futures what is known:
+`running` (the command executes), `exited` (how it ended), `gone` (its whole tree is proven empty). Nothing here
+restarts, reports or decides. Called by the agent; the runner library builds on the same class.
+
+Proof of identity, before anything is signalled: the shim holds a record lock in the worker's own directory and is
+spoken to through a FIFO there, so no pid is involved; without a shim every process is pinned by a pidfd and must carry
+the worker's cookie.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.domain.errors import RunnerError
+from moorage.ports import Clock
+from moorage.runners.hosted import HostedProcess
+from moorage.runners.identity import COOKIE_VARIABLE
+
+SHIM = Path(__file__).with_name("shim.py")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchIntent:
+    """What to run, complete: nothing is left to fill in.
+
+    Args:
+        folder: a directory of this attempt's own, kept by the caller until the tree is gone and the log is not wanted.
+        cookie: random and unguessable; proves later which processes are these.
+        argv: the command.
+        env: its whole environment (the cookie is added).
+        workdir: where it runs; None: the directory of the caller.
+    """
+
+    folder: Path
+    cookie: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    workdir: str | None = None
+
+
+class ProcessHost:
+    """Starts and adopts processes on this machine.
+
+    Args:
+        clock: for graces and pauses.
+        python: interpreter that runs the shim.
+        spare: keep one shim ready, so that a start does not wait for an interpreter.
+    """
+
+    def __init__(self, clock: Clock, *, python: str = sys.executable, spare: bool = True) -> None:
+        self._clock = clock
+        self._python = python
+        self._keep_spare = spare
+        self._spare: subprocess.Popen[bytes] | None = None
+
+    async def start(self, intent: LaunchIntent) -> HostedProcess:
+        """Start a command. Returns once its shim has the order; the futures of the result tell the rest.
+
+        The caller has written its own durable note of this attempt (folder and cookie) before.
+
+        Raises:
+            RunnerError: no shim could be started, or the directory cannot be written.
+        """
+        try:
+            _prepare(intent)
+            shim = self._order(intent.folder)
+        except OSError as cause:
+            raise RunnerError(f"cannot start a process in {intent.folder}: {cause}", code="create_failed") from cause
+        process = HostedProcess(intent.folder, intent.cookie, self._clock, shim=shim)
+        process.watch()
+        if self._keep_spare:
+            asyncio.get_running_loop().call_soon(self._fill_spare)
+        return process
+
+    async def adopt(self, folder: Path, cookie: str) -> HostedProcess | None:
+        """Find again what was started in `folder`, whoever started it then.
+
+        Returns:
+            The process, alive or not, with what is proven about it; None when it is proven that nothing was ever
+            executed there and, from now on, nothing can be.
+        """
+        process = HostedProcess(folder, cookie, self._clock)
+        if not process.adopt():
+            return None
+        return process
+
+    def close(self) -> None:
+        """Let the spare shim go. What runs goes on running."""
+        if self._spare is not None:
+            _dismiss(self._spare)
+            self._spare = None
+
+    def _order(self, folder: Path) -> subprocess.Popen[bytes]:
+        """Give the order to the spare shim, or to a fresh one where there is none or it has died."""
+        order = os.fsencode(folder) + b"\n"
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.poll() is None:
+            try:
+                _tell(spare, order)
+            except BrokenPipeError:
+                spare.wait()
+            else:
+                return spare
+        fresh = self._spawn()
+        _tell(fresh, order)
+        return fresh
+
+    def _fill_spare(self) -> None:
+        if self._spare is None:
+            self._spare = self._spawn()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [self._python, "-I", "-S", str(SHIM)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={},
+            close_fds=True,
+            bufsize=0,
+        )
+
+
+def _tell(shim: subprocess.Popen[bytes], order: bytes) -> None:
+    assert shim.stdin is not None
+    shim.stdin.write(order)
+    shim.stdin.close()
+
+
+def _dismiss(shim: subprocess.Popen[bytes]) -> None:
+    """A shim whose input ends before an order exits by itself."""
+    assert shim.stdin is not None
+    shim.stdin.close()
+    shim.wait()
+
+
+def _prepare(intent: LaunchIntent) -> None:
+    folder = intent.folder
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in ("control", "events"):
+        if not (folder / name).exists():
+            os.mkfifo(folder / name, 0o600)
+    env = {**intent.env, COOKIE_VARIABLE: intent.cookie}
+    fields = [intent.cookie, intent.workdir or "", f"moorage-{intent.cookie}", str(len(intent.argv)), *intent.argv]
+    fields += [str(len(env)), *(f"{k}={v}" for k, v in env.items())]
+    broken = [f for f in fields if "\0" in f]
+    if broken:
+        raise RunnerError(f"an argument or variable has a NUL byte in it: {broken[0]!r}", code="start_invalid")
+    fd = os.open(folder / "launch", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "wb") as out:
+        out.write("\0".join(fields).encode("utf-8", "surrogateescape"))

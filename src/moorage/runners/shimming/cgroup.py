@@ -1,0 +1,88 @@
+"""A cgroup v2 of the worker's own, where this user may make one."""
+
+import os
+
+from moorage.runners.shimming.kernel import slurp
+
+
+class Cgroup:
+    """A cgroup v2 of the worker's own where this user may make one: kills a whole tree at once, forks included."""
+
+    def __init__(self, name: str) -> None:
+        self.path: str | None = None
+        parent = self._parent()
+        if not parent or not name:
+            return
+        path = f"{parent}/{name}"
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            pass
+        except OSError:
+            return
+        self.path = path
+
+    @staticmethod
+    def _parent() -> str | None:
+        try:
+            own = [line[3:] for line in slurp("/proc/self/cgroup").decode().splitlines() if line.startswith("0::")]
+        except OSError:
+            return None
+        if not own:
+            return None
+        for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+            if os.path.exists(f"{root}/cgroup.procs"):
+                path = (root + own[0]).rstrip("/")
+                return path if os.access(path, os.W_OK) else None
+        return None
+
+    def add(self, pid: int) -> None:
+        """Put a process in; where that is refused, do without the cgroup."""
+        if self.path and not self._put("cgroup.procs", str(pid)):
+            self.remove()
+            self.path = None
+
+    def kill(self) -> None:
+        """SIGKILL to every member (Linux 5.14 and later; older kernels: the sweep does it)."""
+        if self.path:
+            self._put("cgroup.kill", "1")
+
+    def members(self) -> list[int]:
+        """Pids inside now."""
+        try:
+            return [int(p) for p in slurp(f"{self.path}/cgroup.procs").split()] if self.path else []
+        except OSError:
+            return []
+
+    def oom_kills(self) -> int | None:
+        """How often the kernel killed for memory in here; None where the memory controller does not say."""
+        try:
+            lines = slurp(f"{self.path}/memory.events").split(b"\n") if self.path else []
+        except OSError:
+            return None
+        return next((int(line.split()[1]) for line in lines if line.startswith(b"oom_kill ")), None)
+
+    def remove(self) -> bool:
+        """Remove it; False while something is inside."""
+        if not self.path:
+            return True
+        try:
+            os.rmdir(self.path)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def _put(self, name: str, value: str) -> bool:
+        try:
+            fd = os.open(f"{self.path}/{name}", os.O_WRONLY)
+        except OSError:
+            return False
+        try:
+            os.write(fd, value.encode())
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        return True
