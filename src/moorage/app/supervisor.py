@@ -90,6 +90,7 @@ class Supervisor:
                 self._collect(part)
                 if part.state == "waiting" and (part.retry_at is None or part.retry_at <= time.monotonic()):
                     self._start(part)
+                    self.save()
             if time.monotonic() >= next_look:
                 bound_logs(self.home)
                 next_look = time.monotonic() + LOG_LOOK_S
@@ -98,17 +99,24 @@ class Supervisor:
 
     def adopt_or_start(self) -> None:
         """Take over what an earlier supervisor left, replace what no longer fits, start the rest."""
-        for name in PARTS:
-            self.parts[name] = part = Part(name, self.home.digest(name))
-            for identity, digest in left_over(self.home, name):
+        # all of the old record is read, and adopted parts are in ours, before ours first replaces it
+        found = {name: list(left_over(self.home, name)) for name in PARTS}
+        self.parts = {name: Part(name, self.home.digest(name)) for name in PARTS}
+        unfit: list[tuple[str, Identity]] = []
+        for name, part in self.parts.items():
+            for identity, digest in found[name]:
                 if part.identity is None and digest == part.digest:
                     self._watch(part, identity, adopted=True)
                 else:
-                    say(f"{name}: pid {identity.pid} was started from another configuration or version; replacing it")
-                    end(identity, name, keep=True, limit_s=STOP_LIMIT_S[name])
+                    unfit.append((name, identity))
+        for name, identity in unfit:
+            say(f"{name}: pid {identity.pid} was started from another configuration or version; replacing it")
+            end(identity, name, keep=True, limit_s=STOP_LIMIT_S[name])
+        self.save()
+        for part in self.parts.values():
             if part.identity is None:
                 self._start(part)
-        self.save()
+                self.save()
 
     def stop(self, *, keep: bool) -> None:
         """Stop the parts: agent (with the model servers, or without when `keep`), gateway, server."""
@@ -160,7 +168,6 @@ class Supervisor:
         if part.fd is not None:
             self.selector.register(part.fd, selectors.EVENT_READ)
         say(f"{part.name}: {'adopted' if adopted else 'started'}, pid {identity.pid}")
-        self.save()
 
     def _unwatch(self, part: Part) -> None:
         if part.fd is not None:
@@ -268,11 +275,8 @@ def _listen(supervisor: Supervisor) -> None:
     supervisor.selector.register(receive, selectors.EVENT_READ, "signal")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry of the process."""
-    parser = argparse.ArgumentParser(prog="moorage.app.supervisor")
-    parser.add_argument("--home", required=True, type=Path)
-    home = Home(parser.parse_args(argv).home)
+def supervise(home: Home) -> int:
+    """Run the supervisor of a home until it is told to stop; leaves at once when another one runs."""
     with home.locked("supervisor") as mine:
         if not mine:
             say("another supervisor runs for this home; leaving")
@@ -280,6 +284,13 @@ def main(argv: list[str] | None = None) -> int:
         supervisor = Supervisor(home)
         _listen(supervisor)
         return supervisor.run()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry of the process."""
+    parser = argparse.ArgumentParser(prog="moorage.app.supervisor")
+    parser.add_argument("--home", required=True, type=Path)
+    return supervise(Home(parser.parse_args(argv).home))
 
 
 if __name__ == "__main__":
