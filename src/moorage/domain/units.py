@@ -6,7 +6,7 @@ same number. Specs, flags and settings come through here; nothing else in the co
 
 import math
 import re
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Decimal
 
 from moorage.domain.errors import InvalidSpec
 
@@ -17,7 +17,9 @@ _DURATION_S = {
     "s": Decimal(1),
     "ms": Decimal("0.001"),
 }
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
+_NUMBER = r"[0-9]{1,20}(?:\.[0-9]{1,20})?"
+_PLAIN_NUMBER = re.compile(_NUMBER)
+_DURATION_PART = re.compile(rf"({_NUMBER})(ms|[dhms])")
 
 _SIZE_BYTES = {
     "": 1,
@@ -26,8 +28,11 @@ _SIZE_BYTES = {
     **{f"{letter}B": 1000**power for power, letter in enumerate(("k", "M", "G", "T", "P"), start=1)},
     "KB": 1000,
 }
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_SIZE = re.compile(rf"({_NUMBER})\s*([A-Za-z]*)")
 _SIZES_DOWN = tuple((f"{letter}iB", 1024**power) for power, letter in reversed(tuple(enumerate("KMGTP", start=1))))
+
+_LARGEST = 2**63 - 1
+"""What the store can hold; also far above any real duration in seconds, size in bytes or CPU in thousandths."""
 
 _DURATION_HELP = "write it as 30s, 15m, 1h30m, 100ms or 7d, or as a number of seconds"
 _SIZE_HELP = "write it as 512MiB, 80GiB or 80GB, or as a number of bytes"
@@ -48,7 +53,8 @@ def parse_duration(value: str | float) -> float:
     text = value.strip()
     parts = _DURATION_PART.findall(text)
     if parts and "".join(n + u for n, u in parts) == text and len({u for _, u in parts}) == len(parts):
-        return float(sum(Decimal(n) * _DURATION_S[u] for n, u in parts))
+        total = sum((Decimal(n) * _DURATION_S[u] for n, u in parts), Decimal(0))
+        return float(_number(total, "duration", _DURATION_HELP))
     return float(_number(text, "duration", _DURATION_HELP))
 
 
@@ -85,7 +91,7 @@ def parse_size(value: str | float) -> int:
         if found is None or found[2] not in _SIZE_BYTES:
             raise _invalid(value, "size", _SIZE_HELP)
         number, unit = found[1], _SIZE_BYTES[found[2]]
-    size = _number(number, "size", _SIZE_HELP) * unit
+    size = _number(_number(number, "size", _SIZE_HELP) * unit, "size", _SIZE_HELP)
     if size != size.to_integral_value():
         raise _invalid(value, "size", "it must be a whole number of bytes; " + _SIZE_HELP)
     return int(size)
@@ -128,7 +134,7 @@ def parse_cpu(value: str | float) -> int:
     if isinstance(text, str) and text.endswith("m"):
         milli = _number(text[:-1], "CPU amount", _CPU_HELP)
     else:
-        milli = _number(text, "CPU amount", _CPU_HELP) * 1000
+        milli = _number(_number(text, "CPU amount", _CPU_HELP) * 1000, "CPU amount", _CPU_HELP)
     if milli != milli.to_integral_value():
         raise _invalid(value, "CPU amount", "the finest is a thousandth of a core (1m); " + _CPU_HELP)
     return int(milli)
@@ -147,15 +153,18 @@ def _number(value: str | float | Decimal, what: str, allowed: str) -> Decimal:
     """The value as an exact, finite number that is not negative."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise _invalid(value, what, allowed)
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, str) and not _PLAIN_NUMBER.fullmatch(value):
         raise _invalid(value, what, allowed)
-    try:
-        number = Decimal(str(value))
-    except InvalidOperation as error:
-        raise _invalid(value, what, allowed) from error
-    if not number.is_finite() or number < 0:
+    number = value if isinstance(value, Decimal) else Decimal(str(value)) if _finite(value) else None
+    if number is None or number < 0:
         raise _invalid(value, what, allowed)
+    if number > _LARGEST:
+        raise _invalid(value, what, "it is too large; " + allowed)
     return number
+
+
+def _finite(value: str | float) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _invalid(value: object, what: str, allowed: str) -> InvalidSpec:
