@@ -54,7 +54,7 @@ def parse_duration(value: str | float) -> float:
     parts = _DURATION_PART.findall(text)
     if parts and "".join(n + u for n, u in parts) == text and len({u for _, u in parts}) == len(parts):
         total = sum((Decimal(n) * _DURATION_S[u] for n, u in parts), Decimal(0))
-        return float(_number(total, "duration", _DURATION_HELP))
+        return float(_bounded(total, value, "duration", _DURATION_HELP))
     return float(_number(text, "duration", _DURATION_HELP))
 
 
@@ -91,7 +91,7 @@ def parse_size(value: str | float) -> int:
         if found is None or found[2] not in _SIZE_BYTES:
             raise _invalid(value, "size", _SIZE_HELP)
         number, unit = found[1], _SIZE_BYTES[found[2]]
-    size = _number(_number(number, "size", _SIZE_HELP) * unit, "size", _SIZE_HELP)
+    size = _bounded(_number(number, "size", _SIZE_HELP) * unit, value, "size", _SIZE_HELP)
     if size != size.to_integral_value():
         raise _invalid(value, "size", "it must be a whole number of bytes; " + _SIZE_HELP)
     return int(size)
@@ -134,7 +134,7 @@ def parse_cpu(value: str | float) -> int:
     if isinstance(text, str) and text.endswith("m"):
         milli = _number(text[:-1], "CPU amount", _CPU_HELP)
     else:
-        milli = _number(_number(text, "CPU amount", _CPU_HELP) * 1000, "CPU amount", _CPU_HELP)
+        milli = _bounded(_number(text, "CPU amount", _CPU_HELP) * 1000, value, "CPU amount", _CPU_HELP)
     if milli != milli.to_integral_value():
         raise _invalid(value, "CPU amount", "the finest is a thousandth of a core (1m); " + _CPU_HELP)
     return int(milli)
@@ -158,6 +158,11 @@ def _number(value: str | float | Decimal, what: str, allowed: str) -> Decimal:
     number = value if isinstance(value, Decimal) else Decimal(str(value)) if _finite(value) else None
     if number is None or number < 0:
         raise _invalid(value, what, allowed)
+    return _bounded(number, value, what, allowed)
+
+
+def _bounded(number: Decimal, value: object, what: str, allowed: str) -> Decimal:
+    """The number, unless it is above what the store can hold."""
     if number > _LARGEST:
         raise _invalid(value, what, "it is too large; " + allowed)
     return number

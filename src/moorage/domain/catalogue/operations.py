@@ -20,7 +20,7 @@ ENTRIES = (
     ),
     failed(
         "op.attempts_exhausted",
-        "Every attempt allowed failed; the last: {error}",
+        "Every attempt allowed failed[; the last: {error}]",
         optional=("error", "n"),
         advice="Mend what the last error names, then ask for the same again under a new key.",
     ),
