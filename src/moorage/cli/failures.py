@@ -28,6 +28,7 @@ from moorage.domain.errors import (
 
 OK, FAILED, USAGE, TIMEOUT, NOT_FOUND, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 DEFECT = 70
+SHOWN_ERRORS = 20
 
 _CODES: tuple[tuple[type[MoorageError], int], ...] = (
     (WaitTimeout, TIMEOUT),
@@ -62,10 +63,10 @@ def block(error: MoorageError) -> str:
     if error.target and error.target not in error.message:
         lines.append(f"  on:    {error.target}")
     if isinstance(error, InvalidSpec):
-        for item in error.errors[:20]:
-            lines.append(_spec_line(item))
-        if len(error.errors) > 20:
-            lines.append(f"  … and {len(error.errors) - 20} more")
+        untold = [item for item in error.errors if str(item.get("message")) not in error.message]
+        lines += [_spec_line(item) for item in untold[:SHOWN_ERRORS]]
+        if len(untold) > SHOWN_ERRORS:
+            lines.append(f"  … and {len(untold) - SHOWN_ERRORS} more")
     if isinstance(error, (WaitFailed, WaitTimeout)):
         lines += last_seen(error.last)
     if error.remedy:
@@ -95,7 +96,8 @@ def last_seen(last: dict[str, Any]) -> list[str]:
 
 
 def _spec_line(item: dict[str, Any]) -> str:
-    near = f" (did you mean `{item['nearest']}`?)" if item.get("nearest") else ""
+    told = "did you mean" in str(item.get("message"))
+    near = f" (did you mean `{item['nearest']}`?)" if item.get("nearest") and not told else ""
     return f"  {item.get('path') or '.'}: {item.get('message', '')}{near}"
 
 

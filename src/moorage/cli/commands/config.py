@@ -1,0 +1,59 @@
+"""`config show` and `version`: what this installation is and which settings are in force."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import click
+
+from moorage._version import VERSION
+from moorage.cli.output import Column, Table
+from moorage.cli.session import Session, command, examples
+from moorage.domain.errors import InvalidSpec, MoorageError
+
+
+@click.group()
+def config() -> None:
+    """Effective settings, and where each comes from."""
+
+
+@config.command(epilog=examples("moor config show", "moor config show -o json"))
+@command
+def show(session: Session) -> None:
+    """Show every setting with its value and its source: a variable, the file, or the default."""
+    rows = _settings(session)
+    columns = (Column("SETTING"), Column("VALUE", flex=True), Column("FROM", flex=True))
+    session.show(rows, lambda: Table(columns, tuple((r["name"], str(r["value"]), r["source"]) for r in rows)))
+
+
+def _settings(session: Session) -> list[dict[str, Any]]:
+    # settings belong to the composition, which commands do not import: they ask it
+    argv = [sys.executable, "-P", "-m", "moorage.app.commands", "config", "{}"]
+    done = subprocess.run(argv, env=dict(session.env), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        message = done.stderr.strip().removeprefix("error: ")
+        raise InvalidSpec(message or "the settings cannot be read", remedy=None)
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+@click.command(epilog=examples("moor version"))
+@command
+def version(session: Session) -> None:
+    """Show the version of this command, and of the control plane when it answers."""
+    value: dict[str, Any] = {"command": VERSION, "python": sys.version.split()[0], "server": None, "url": None}
+    try:
+        value |= _server(session)
+    except MoorageError as cause:
+        value["server_error"] = cause.message
+    session.show_text(value, lambda: _words(value))
+
+
+def _server(session: Session) -> dict[str, Any]:
+    return {"server": session.client.server_version(), "url": session.client.url}
+
+
+def _words(value: dict[str, Any]) -> str:
+    server = f"{value['server']} at {value['url']}" if value["server"] else f"no answer: {value.get('server_error')}"
+    return f"moor           {value['command']} (Python {value['python']})\ncontrol plane  {server}"

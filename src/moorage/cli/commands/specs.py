@@ -1,0 +1,101 @@
+"""`init` and `validate`: specs as files. Neither needs a control plane."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from moorage.cli.output import Column, Table
+from moorage.cli.session import Session, command, examples
+from moorage.domain.errors import Conflict, InvalidSpec
+
+TEMPLATE = """\
+# A deployment: a model server that is kept alive, routed to, put to sleep and woken.
+# Check it with `moor validate {file}`, see what it would change with `moor plan -f {file}`,
+# and make it so with `moor apply -f {file} --wait`.
+kind: Deployment
+name: {name}
+# labels: {{team: search}}
+
+# --- what is served: a change here makes a new revision ---------------------------------------------------------
+model:
+  id: {name}                    # what the server's /v1/models must list; remove it when the server has no such list
+  # source: ./model.gguf        # a file on the machine; {{model}} in the command
+runtime:
+  # {{port}} and {{host}} are filled in on the machine; the server must listen there
+  command: [python3, -m, my_server, --host, "{{host}}", --port, "{{port}}"]
+  # env: {{LOG_LEVEL: info}}
+  # workdir: /srv/models
+  ready: {{path: /health, timeout: 30m}}        # asked until it is OK; then the model's id is looked for
+  live: {{path: /health, interval: 5s, failures: 3}}
+  stop: {{signal: SIGTERM, grace: 20s}}
+resources:
+  cpu: 1
+  memory: 2GiB
+  # gpus: {{count: 1, memory: 24GiB}}
+# placement: {{labels: {{pool: gpu}}}}
+
+# --- how it is run: a change here is applied at once ------------------------------------------------------------
+replicas: {{min: 1, max: 1}}     # min 0: it sleeps when idle, and the first request wakes it
+# scaling: {{idle_timeout: 1h}}
+# gateway: {{max_in_flight: 16, max_queue: 100}}
+"""
+
+
+@click.command(epilog=examples("moor init gemma", "moor init gemma --file deploy/gemma.yaml"))
+@click.argument("name", default="my-model")
+@click.option("--file", "-f", type=click.Path(path_type=Path), help="Where to write it (NAME.yaml); - for stdout.")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@command
+def init(_session: Session, name: str, file: Path | None, force: bool) -> None:
+    """Write a commented spec to start from."""
+    from moorage.wire.spec import parse_documents
+
+    path = file or Path(f"{name}.yaml")
+    text = TEMPLATE.format(name=name, file=path)
+    parse_documents(text, source=f"a spec of the name {name!r}")  # a name that no spec may have is refused here
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
+    if path.exists() and not force:
+        raise Conflict(f"{path} exists already", remedy="choose another with --file, or replace it with --force")
+    try:
+        path.write_text(text)
+    except OSError as cause:
+        raise InvalidSpec(
+            f"cannot write {path}: {cause.strerror}", remedy="choose another place with --file"
+        ) from cause
+    click.echo(f"wrote {path}\nnext:  edit its command, then  moor validate {path}")
+
+
+@click.command(epilog=examples("moor validate gemma.yaml", "cat gemma.yaml | moor validate -"))
+@click.argument("files", nargs=-1, required=True)
+@command
+def validate(session: Session, files: tuple[str, ...]) -> None:
+    """Check spec files without sending them anywhere. Every mistake is shown, with its place."""
+    found = [(source, doc) for source in files for doc in read_documents(source)]
+    values: list[dict[str, Any]] = [
+        {"file": source, "kind": doc.kind, "name": doc.name, "namespace": doc.namespace, "valid": True}
+        for source, doc in found
+    ]
+    columns = (Column("FILE"), Column("KIND"), Column("NAME"), Column("VALID"))
+    rows = tuple((v["file"], v["kind"], f"{v['namespace']}/{v['name']}", "yes") for v in values)
+    session.show(values, lambda: Table(columns, rows))
+
+
+def read_documents(source: str) -> list[Any]:
+    """Every document of a file, or of standard input for `-`.
+
+    Raises:
+        InvalidSpec: it cannot be read, or something in it is wrong.
+    """
+    from moorage.wire.spec import parse_documents
+
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text()
+    except (OSError, UnicodeDecodeError) as cause:
+        raise InvalidSpec(
+            f"cannot read {source}: {cause}", remedy="give a YAML or JSON file, or - for stdin"
+        ) from cause
+    return list(parse_documents(text, source="standard input" if source == "-" else source))

@@ -1,0 +1,115 @@
+"""What every command gets: the environment, how to print, the namespace, and a client made at first use.
+
+`command` is the decorator that adds `--output` and `--namespace` and hands a `Session` over. Called by `commands/`.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from moorage.cli.output import Table, print_table, print_value
+from moorage.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from moorage.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Session:
+    """One invocation.
+
+    Args:
+        env: the environment.
+        form: `table`, `json` or `yaml`.
+        namespace: of the objects that are meant.
+    """
+
+    def __init__(self, env: Mapping[str, str], form: str, namespace: str) -> None:
+        self.env = env
+        self.form = form
+        self.namespace = namespace
+
+    @cached_property
+    def client(self) -> "Client":
+        """The SDK's client, loaded now and not before."""
+        from moorage.client import Client
+
+        return Client.from_environment(self.env)
+
+    @property
+    def human(self) -> bool:
+        """Whether people read it."""
+        return self.form == "table"
+
+    def progress(self) -> Progress:
+        """A waiting line on stderr, unless the output is for programs and stderr is not a terminal."""
+        progress = Progress()
+        progress.quiet = not self.human and not progress.live
+        return progress
+
+    def now(self) -> float:
+        """For ages."""
+        return time.time()
+
+    def show(self, value: Any, table: Callable[[], Table]) -> None:
+        """Print the value as it is for programs, or the table for people."""
+        if self.human:
+            print_table(table())
+        else:
+            print_value(value, self.form)
+
+    def show_text(self, value: Any, text: Callable[[], str]) -> None:
+        """As `show`, where people get sentences and not a table."""
+        if self.human:
+            click.echo(text())
+        else:
+            print_value(value, self.form)
+
+
+def command(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--output` and `--namespace`, and pass a `Session` first."""
+
+    def run(*, output: str, namespace: str, **given: Any) -> Any:
+        return function(Session(click.get_current_context().obj, output, namespace), **given)
+
+    run.__doc__ = function.__doc__
+    run.__name__ = function.__name__
+    run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    with_output = click.option(
+        "--output",
+        "-o",
+        type=click.Choice(["table", "json", "yaml"]),
+        default="table",
+        help="How to print; json and yaml are the API's objects exactly.",
+    )
+    with_namespace = click.option("--namespace", "-n", default="default", show_default=True, help="Which namespace.")
+    return with_output(with_namespace(run))
+
+
+def examples(*lines: str) -> str:
+    """The epilog of a command."""
+    title = "Example:" if len(lines) == 1 else "Examples:"
+    return "\b\n" + "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+class Duration(click.ParamType):
+    """`90`, `30s`, `15m`, `1h30m`; seconds as a float."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        from moorage.domain.errors import InvalidSpec
+        from moorage.domain.units import parse_duration
+
+        try:
+            return parse_duration(value)
+        except InvalidSpec as wrong:
+            self.fail(f"{wrong.message}. {wrong.remedy or ''}", param, ctx)
+
+
+DURATION = Duration()
