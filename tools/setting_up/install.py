@@ -58,12 +58,17 @@ def _install(profile: str) -> None:
 
 
 def _install_from_own_index(uv: Path) -> None:
-    """The lock names the public index's addresses; behind a mirror the same hashes are asked of the mirror."""
-    env = {**uv_environment(), "UV_DEFAULT_INDEX": index(), "VIRTUAL_ENV": str(VENV)}
-    if not (VENV / "bin" / "python").exists():
+    """The lock names the public index's addresses; behind a mirror the same hashes are asked of the mirror.
+
+    `--python` names our own environment: `uv pip` would otherwise follow `UV_PYTHON` and change the machine's Python.
+    """
+    python = VENV / "bin" / "python"
+    env = {**uv_environment(), "UV_DEFAULT_INDEX": index()}
+    if not python.exists():
         run([str(uv), "venv", "--quiet", str(VENV)], env)
-    run([str(uv), "pip", "install", "--no-deps", "--require-hashes", "-r", str(REQUIREMENTS)], env)
-    run([str(uv), "pip", "install", "--no-deps", "--editable", str(ROOT)], env)
+    into = [str(uv), "pip", "install", "--python", str(python), "--no-deps"]
+    run([*into, "--require-hashes", "-r", str(REQUIREMENTS)], env)
+    run([*into, "--editable", str(ROOT)], env)
 
 
 def _install_with_pip() -> None:
