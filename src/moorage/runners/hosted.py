@@ -5,7 +5,6 @@ late (a restarted agent) learns the same. See `shimming/life.py` for the files.
 """
 
 import asyncio
-import contextlib
 import os
 import subprocess
 from collections.abc import Callable
@@ -208,8 +207,7 @@ class HostedProcess:
         if known is not None and not self.rebooted and alive(known.pid, known.start_ticks):
             self.evidence.append(f"pid {known.pid} does not carry the cookie any more: left alone until it ends")
             return  # `_on_unknown_end` comes here again once it does
-        with contextlib.suppress(OSError):  # a cgroup left behind empty costs nothing
-            Path(cgroup or self.folder / "no-cgroup").rmdir()
+        strays.remove_cgroup(cgroup)
         write_whole(str(self.folder / "gone"), "", sync=True)
         self._done_gone()
 

@@ -6,6 +6,7 @@ which was given the same pid in between.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -61,6 +62,13 @@ async def end(cookie: str, cgroup: str, number: int, grace_s: float, clock: Cloc
         late = clock.monotonic() >= deadline
         left = await asyncio.to_thread(signal_all, cookie, cgroup, signal.SIGKILL if late else 0)
         pause = min(pause * 1.5, SWEEP_PAUSE_MAX_S if late else 0.2)
+
+
+def remove_cgroup(cgroup: str) -> None:
+    """Remove the worker's empty cgroup; one that cannot be removed costs nothing and is left."""
+    if cgroup:
+        with contextlib.suppress(OSError):
+            Path(cgroup).rmdir()
 
 
 def _members(cgroup: str) -> frozenset[int]:

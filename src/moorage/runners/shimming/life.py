@@ -38,6 +38,8 @@ from moorage.runners.shimming.log import Log
 SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM = 1, 2, 9, 13, 15
 """As numbers: importing `signal` costs 5 ms for its enumerations."""
 CHUNK_BYTES = 1 << 16
+DRAIN_CHUNKS_MAX = 32
+"""Twice what a pipe can hold at most by default settings of the system (1 MiB)."""
 SWEEP_PAUSE_MS, SWEEP_PAUSE_MAX_MS = 2, 500
 """Between two looks at a tree that is not empty yet: killed processes need a moment; an unkillable one, long."""
 
@@ -72,6 +74,7 @@ class Shim:
             self._watch()
         else:
             _, self.ended = os.waitpid(self.child.pid, 0)
+        self._drain()  # so that the last words are in the log when the exit is told
         record = self._record(failure)
         self._event("exit " + record.replace("\n", " "))
         write_whole(f"{self.folder}/exit", record, sync=True)
@@ -209,10 +212,11 @@ class Shim:
             pause_ms = min(pause_ms * 2, 20 if grace else SWEEP_PAUSE_MAX_MS)
 
     def _drain(self) -> None:
-        while True:
+        """Take what is in the pipe now; bounded, since something left of the tree may write for ever."""
+        for _ in range(DRAIN_CHUNKS_MAX):
             try:
                 data = os.read(self.output, CHUNK_BYTES)
-            except OSError:
+            except BlockingIOError:
                 return
             if not data:
                 return

@@ -1,0 +1,120 @@
+"""The agent's configuration: one frozen value, read once from a JSON file that whoever starts the agent writes.
+
+The environment is not looked at here: what workers inherit is an argument.
+"""
+
+import difflib
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from moorage.domain.errors import InvalidSpec
+from moorage.domain.units import parse_size
+from moorage.wire.agent import Gpu
+
+_DECLARED = re.compile(r"(\d+)x([^:]+):(.+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """Everything the agent is told.
+
+    Args:
+        server_url: the control API, such as `http://127.0.0.1:7420`.
+        name: the machine's name.
+        home: the agent's own directory: its ledger, and a directory for each worker.
+        token: join token; needed until the first join gave a credential, which is kept in `home`.
+        host: address under which this machine's servers are reached; also what `{host}` becomes.
+        ports: first and last port of the pool.
+        gpus: declared GPUs; empty where there are none.
+        labels, accepts, reserve: as the machine reports them.
+        stop_workers_on_exit: SIGTERM stops the workers too (else they are left to be adopted).
+        exit_wait_s: how long such a stop waits for workers and for the server to take the reports.
+        worker_env: environment that workers inherit, without anything of ours.
+        python: interpreter for the shims.
+        logs_kept: directories of ended workers kept for their logs.
+        log: level of the agent's own log.
+    """
+
+    server_url: str
+    name: str
+    home: Path
+    token: str | None = None
+    host: str = "127.0.0.1"
+    ports: tuple[int, int] = (18000, 18031)
+    gpus: tuple[Gpu, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    accepts: tuple[str, ...] = ()
+    reserve: Mapping[str, int] = field(default_factory=dict)
+    stop_workers_on_exit: bool = False
+    exit_wait_s: float = 60.0
+    worker_env: Mapping[str, str] = field(default_factory=dict)
+    python: str = sys.executable
+    logs_kept: int = 32
+    log: str = "info"
+
+
+def parse_gpus(declared: str) -> tuple[Gpu, ...]:
+    """`8xH100:80GiB` (several groups with commas) → one `Gpu` each, indexed in order.
+
+    Raises:
+        InvalidSpec: the text is not of that form.
+    """
+    out: list[Gpu] = []
+    for part in filter(None, (p.strip() for p in declared.split(","))):
+        match = _DECLARED.fullmatch(part)
+        if match is None or int(match[1]) == 0:
+            raise InvalidSpec(f"cannot read the GPUs {part!r}", remedy="write COUNTxMODEL:MEMORY, as in 8xH100:80GiB")
+        memory = parse_size(match[3])
+        out.extend(Gpu(index=len(out) + i, model=match[2], memory_bytes=memory) for i in range(int(match[1])))
+    return tuple(out)
+
+
+def load_config(path: Path, environ: Mapping[str, str]) -> AgentConfig:
+    """The configuration in a JSON file; keys are the fields of `AgentConfig`, `gpus` a text such as `8xH100:80GiB`.
+
+    Args:
+        path: the file.
+        environ: the agent's own environment; workers inherit it unless the file has `worker_env`.
+
+    Raises:
+        InvalidSpec: the file cannot be read, has an unknown key, or lacks one.
+    """
+    try:
+        raw = json.loads(path.read_text())
+    except (OSError, ValueError) as cause:
+        raise InvalidSpec(f"cannot read the agent's configuration {path}: {cause}") from cause
+    if not isinstance(raw, dict):
+        raise InvalidSpec(f"the agent's configuration {path} is not a JSON object")
+    return from_mapping(raw, environ)
+
+
+def from_mapping(raw: Mapping[str, Any], environ: Mapping[str, str]) -> AgentConfig:
+    """As `load_config`, from a mapping."""
+    known = {f.name for f in fields(AgentConfig)}
+    for key in raw:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
+            raise InvalidSpec(f"the agent's configuration has no {key!r}", remedy=hint)
+    missing = [key for key in ("server_url", "name", "home") if not raw.get(key)]
+    if missing:
+        raise InvalidSpec(f"the agent's configuration lacks {', '.join(missing)}", remedy="add what is missing")
+    given = dict(raw)
+    given["home"] = Path(given["home"]).expanduser().absolute()
+    given["server_url"] = str(given["server_url"]).rstrip("/")
+    if isinstance(given.get("gpus"), str):
+        given["gpus"] = parse_gpus(given["gpus"])
+    elif "gpus" in given:
+        given["gpus"] = tuple(Gpu.model_validate(g) for g in given["gpus"])
+    if "ports" in given:
+        low, high = given["ports"]
+        given["ports"] = (int(low), int(high))
+    if "accepts" in given:
+        given["accepts"] = tuple(given["accepts"])
+    given.setdefault("worker_env", {k: v for k, v in environ.items() if not k.startswith("MOORAGE_")})
+    return AgentConfig(**given)
