@@ -1,0 +1,62 @@
+"""The app: routes, door, error answers and the published description, put together.
+
+Called by the composition root (`moorage.app`) and by tests; holds no state of its own but what a scrape and the
+gateways' addresses need.
+"""
+
+from collections import Counter
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from moorage.api import errors, metrics
+from moorage.api.auth import API
+from moorage.api.bodies import schemas
+from moorage.api.deps import ApiDeps
+from moorage.api.door import Door
+from moorage.api.gateways import GatewayBook
+from moorage.api.routes import agent, deployments, events, logs, machines, operations, routing, runs, tokens
+
+VERSION = "1"
+ROUTERS: tuple[APIRouter, ...] = (
+    deployments.router,
+    runs.router,
+    logs.router,
+    machines.router,
+    operations.router,
+    events.router,
+    tokens.router,
+    agent.router,
+    routing.router,
+)
+
+
+def create_app(deps: ApiDeps) -> FastAPI:
+    """The control plane's HTTP server, ready to be given to an ASGI server."""
+    # The framework's own documentation pages load scripts from elsewhere, so they are off.
+    app = FastAPI(title="Moorage", version=VERSION, openapi_url=f"{API}/openapi.json", docs_url=None, redoc_url=None)
+    app.state.deps = deps
+    app.state.gateways = GatewayBook(deps.http, deps.clock)
+    app.state.counts = metrics.StateCounts(deps.store)
+    app.state.seen = Counter()
+    for router in ROUTERS:
+        app.include_router(router, prefix=API)
+    app.include_router(metrics.router)
+    errors.install(app)
+    app.add_middleware(Door, deps=deps, seen=app.state.seen)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """The description, with the messages of both protocols; made once."""
+    if app.openapi_schema is None:
+        described = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        messages = schemas(*agent.MESSAGES, *routing.MESSAGES)
+        described.setdefault("components", {}).setdefault("schemas", {}).update(messages)
+        bearer = {"type": "http", "scheme": "bearer"}
+        described["components"]["securitySchemes"] = {"bearer": bearer}
+        described["security"] = [{"bearer": []}]
+        app.openapi_schema = described
+    return app.openapi_schema

@@ -1,0 +1,131 @@
+"""What the app is built from, and how a route gets at it.
+
+One frozen value made by the composition root; nothing in this room builds a store, a clock or a client.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, cast
+
+import httpx
+from fastapi import Depends, Header, Path, Request
+
+from moorage.api.auth import Auth
+from moorage.api.ports import Commands, Explain, Gateways, Machines
+from moorage.control.credentials import Credentials, Principal
+from moorage.control.logrelay import LogRelay
+from moorage.control.logtail import LogTail
+from moorage.control.reading import Reader
+from moorage.domain.errors import InvalidSpec
+from moorage.ports import Clock, Store
+
+KEY_MAX = 200
+"""Characters of an idempotency key: room for a digest with a prefix, not for a document."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSettings:
+    """How the server behaves.
+
+    Args:
+        gateway_url: where clients reach the gateway, without a slash at its end.
+        allowed_hosts: values of `Host` that are answered; empty answers all.
+        body_bytes_max, agent_body_bytes_max: largest request body of people, and of agents and gateways, whose reports
+            after an outage carry many log tails.
+        wait_s_max: longest long-poll, seconds.
+        quiet_s: seconds after which an event stream with nothing to say sends a comment.
+    """
+
+    gateway_url: str
+    allowed_hosts: tuple[str, ...] = ()
+    body_bytes_max: int = 1 << 20
+    agent_body_bytes_max: int = 32 << 20
+    wait_s_max: float = 55.0
+    quiet_s: float = 15.0
+
+
+def no_stats() -> Mapping[str, float]:
+    """Nothing to add to the metrics."""
+    return {}
+
+
+def always_ready() -> str | None:
+    """Nothing stands in the way."""
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiDeps:
+    """The graph.
+
+    Args:
+        store, clock: as everywhere.
+        commands, machines, gateways, explain: the control rooms.
+        auth: who bears a token.
+        credentials: issues tokens.
+        logs: carries questions for log lines; the same one that builds `Work`.
+        settings: how the server behaves.
+        http: client for asking gateways about a request.
+        closing: set by the composition root before it stops the server: long-polls and streams end then.
+        stats: further counters for `/metrics`, by name (`moorage_` and `_total` are put around it).
+        readiness: why the server is not ready, or None; asked by `/readyz`.
+    """
+
+    store: Store
+    clock: Clock
+    commands: Commands
+    machines: Machines
+    gateways: Gateways
+    explain: Explain
+    auth: Auth
+    credentials: Credentials
+    logs: LogRelay
+    settings: ApiSettings
+    http: httpx.AsyncClient
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    stats: Callable[[], Mapping[str, float]] = no_stats
+    readiness: Callable[[], str | None] = always_ready
+
+    @cached_property
+    def reader(self) -> Reader:
+        """Questions of people."""
+        return Reader(self.store, self.clock, self.settings.gateway_url)
+
+    @cached_property
+    def tail(self) -> LogTail:
+        """Logs."""
+        return LogTail(self.store, self.logs, self.clock)
+
+
+async def _deps(request: Request) -> ApiDeps:
+    return cast(ApiDeps, request.app.state.deps)
+
+
+async def _actor(request: Request) -> str:
+    return f"person:{principal(request).name}"
+
+
+async def _key(idempotency_key: Annotated[str | None, Header()] = None) -> str | None:
+    if idempotency_key is None:
+        return None
+    if not (0 < len(idempotency_key) <= KEY_MAX and idempotency_key.isprintable()):
+        raise InvalidSpec(
+            "the Idempotency-Key cannot be used",
+            remedy=f"send 1 to {KEY_MAX} printable characters, a UUID for example",
+            errors=[{"path": "Idempotency-Key", "message": "empty, too long or not printable"}],
+        )
+    return idempotency_key
+
+
+def principal(request: Request) -> Principal:
+    """Who asks; the door put it there."""
+    return cast(Principal, request.scope["moorage.principal"])
+
+
+Deps = Annotated[ApiDeps, Depends(_deps)]
+Actor = Annotated[str, Depends(_actor)]
+Key = Annotated[str | None, Depends(_key)]
+Namespace = Annotated[str, Path(alias="ns", description="namespace")]
+"""Path parameters and dependencies shared by the routes."""

@@ -1,0 +1,51 @@
+"""`/machines…`: where things run."""
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from moorage.api.deps import Actor, Deps, Key
+from moorage.api.errors import json_response
+from moorage.api.queries import After, HistoryLimit, Paged
+from moorage.control.reading import HISTORY_MAX
+from moorage.domain.nouns import Machine
+
+router = APIRouter(prefix="/machines", tags=["machines"])
+
+
+class CordonBody(BaseModel):
+    """Why nothing new may be placed on it; shown wherever the machine is."""
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+    why: str = Field(min_length=1, max_length=1000)
+
+
+@router.get("")
+async def list_machines(deps: Deps, page: Paged) -> Response:
+    """Machines that joined."""
+    return json_response(await deps.reader.machines(page))
+
+
+@router.get("/{name}")
+async def get_machine(name: str, deps: Deps) -> Response:
+    """One machine, by name or uid."""
+    return json_response(await deps.reader.machine(name))
+
+
+@router.get("/{name}/history")
+async def machine_history(name: str, deps: Deps, after: After = None, limit: HistoryLimit = HISTORY_MAX) -> Response:
+    """Everything that happened to it, oldest first."""
+    return json_response(await deps.reader.history(Machine, None, name, after=after, limit=limit))
+
+
+@router.post("/{name}/cordon")
+async def cordon(name: str, body: CordonBody, deps: Deps, actor: Actor, key: Key) -> Response:
+    """Place nothing new on it."""
+    row = await deps.reader.find(Machine, None, name)
+    return json_response(await deps.commands.cordon(row.uid, why=body.why, actor=actor, key=key))
+
+
+@router.post("/{name}/uncordon")
+async def uncordon(name: str, deps: Deps, actor: Actor, key: Key) -> Response:
+    """Use it again."""
+    row = await deps.reader.find(Machine, None, name)
+    return json_response(await deps.commands.uncordon(row.uid, actor=actor, key=key))

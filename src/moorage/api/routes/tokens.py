@@ -1,0 +1,32 @@
+"""`/tokens/join` and `/namespaces`."""
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict
+
+from moorage.api.deps import Deps
+from moorage.api.errors import json_response
+from moorage.control.credentials import JOIN_TTL_S_DEFAULT
+from moorage.control.views import iso
+
+router = APIRouter(tags=["tokens"])
+
+
+class JoinTokenBody(BaseModel):
+    """How long agents may join with it, seconds."""
+
+    model_config = ConfigDict(extra="forbid")
+    ttl_s: float = JOIN_TTL_S_DEFAULT
+
+
+@router.post("/tokens/join")
+async def make_join_token(deps: Deps, body: JoinTokenBody | None = None) -> Response:
+    """A token with which agents may join; shown this once."""
+    made = await deps.credentials.issue_join((body or JoinTokenBody()).ttl_s)
+    shown = {"kind": "Token", "id": made.id, "role": "join", "token": made.token, "expires_at": iso(made.expires_at)}
+    return json_response(shown, 201, {"Cache-Control": "no-store"})
+
+
+@router.get("/namespaces")
+async def list_namespaces(deps: Deps) -> Response:
+    """`default`, and those in which something lives."""
+    return json_response({"items": await deps.reader.namespaces(), "next": None})
