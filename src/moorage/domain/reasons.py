@@ -114,8 +114,9 @@ def render(entry: ReasonType, params: Mapping[str, Any]) -> str:
     """The sentence of a reason; an absent optional param is shown as nothing, in its `[...]` bracket or alone.
 
     A part of the template in square brackets is dropped when a param inside it is absent. A field may say how its
-    number is shown: `{d:duration}` (seconds), `{done:size}` (bytes), `{at:time}` (seconds since the epoch, in UTC);
-    a value that is already text is shown as it is. A list is shown with commas.
+    number is shown: `{d:duration}` (seconds), `{done:size}` (bytes), `{at:time}` (seconds since the epoch, in UTC),
+    `{need:cpu}` (thousandths of a core, shown in cores). A value that is already text is shown as it is, and a list
+    with commas.
     """
     out: list[str] = []
     for index, part in enumerate(entry.sentence.replace("]", "[").split("[")):
@@ -138,6 +139,8 @@ class _Sentences(Formatter):
             return format_duration(max(0.0, value))
         if format_spec == "size":
             return show_size(value)
+        if format_spec == "cpu":
+            return f"{value / 1000:g}"
         if format_spec == "time":
             return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         if isinstance(value, list | tuple):

@@ -145,7 +145,9 @@ def test_every_entry_reads_as_a_sentence_with_and_without_its_optional_params(co
         assert not re.search(r"[\[\]{}]|  |: ?$|\(\)|\.$| ,", text), text
     for name in entry.params:
         shown = f"{{{name}" in entry.sentence
-        assert shown == (f"<{name}>" in short or "1m30s" in short or "90 B" in short or "1970" in short), name
+        assert shown == (
+            f"<{name}>" in short or "1m30s" in short or "90 B" in short or "1970" in short or "0.09" in short
+        ), name
 
 
 @pytest.mark.parametrize("code", sorted(CATALOGUE))
@@ -205,6 +207,7 @@ def test_an_exit_with_code_zero_is_progress_and_any_other_a_failure_with_advice(
 def test_numbers_are_shown_as_a_person_reads_them() -> None:
     assert reason("run.time_limit", worker="w", d=5400).message == "Worker w ran past its time limit of 1h30m"
     assert reason("node.memory", need=2**31, free=2**29).message.endswith("needs 2.0 GiB, 512.0 MiB free")
+    assert reason("node.cpu", need=1500, free=500).message == "Not enough CPU cores: needs 1.5, 0.5 free"
     assert reason("restart.backoff", at=0).message == "Starts again at 1970-01-01 00:00:00 UTC"
     assert reason("image.pulling", image="i", done=5, total="unknown").message == "Pulling i: 5 B of unknown"
     assert reason("ready.wrong_model", expected="a", listed=["b", "c"]).message == (

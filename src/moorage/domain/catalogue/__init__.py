@@ -2,8 +2,8 @@
 
 Data only, one module a group of nouns. `reasons.reason` builds checked reasons from it, and the reference page is
 generated from it. Codes are stable: programs match on them. A param in a sentence may say how it is shown
-(`{d:duration}` seconds, `{done:size}` bytes, `{at:time}` seconds since the epoch); see `reasons.render`. Work in
-another namespace is never named: such a param holds `ANOTHER_NAMESPACE` instead of a name.
+(`{d:duration}` seconds, `{done:size}` bytes, `{at:time}` seconds since the epoch, `{need:cpu}` thousandths of a
+core); see `reasons.render`. Work in another namespace is never named: such a param holds `ANOTHER_NAMESPACE`.
 """
 
 from collections.abc import Mapping

@@ -132,9 +132,9 @@ QUEUE = (
 )
 
 
-def _lacking(resource: str, unit: str, advice: str) -> ReasonType:
-    sentence = f"Not enough {resource}: needs {{need{unit}}}, {{free{unit}}} free"
-    return waiting(f"node.{resource}", sentence, "need", "free", advice=advice)
+def _lacking(code: str, what: str, shown: str, advice: str) -> ReasonType:
+    sentence = f"Not enough {what}: needs {{need{shown}}}, {{free{shown}}} free"
+    return waiting(code, sentence, "need", "free", advice=advice)
 
 
 NODES = (
@@ -196,9 +196,9 @@ NODES = (
         "Another worker of this run is on the machine already",
         advice="Its workers take one machine each: join more machines, or ask for fewer workers.",
     ),
-    _lacking("cpu", "", "Wait for running work to end, or ask for fewer cores."),
-    _lacking("memory", ":size", "Wait for running work to end, or ask for less memory."),
-    _lacking("gpus", "", "Wait for running work to end, or ask for fewer GPUs."),
+    _lacking("node.cpu", "CPU cores", ":cpu", "Wait for running work to end, or ask for fewer cores."),
+    _lacking("node.memory", "memory", ":size", "Wait for running work to end, or ask for less memory."),
+    _lacking("node.gpus", "GPUs", "", "Wait for running work to end, or ask for fewer GPUs."),
     waiting(
         "node.healthy_gpus",
         "Not enough healthy GPUs: needs {need}, {free} free ({at_risk} more free and at risk)",
