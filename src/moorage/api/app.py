@@ -37,7 +37,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
     # The framework's own documentation pages load scripts from elsewhere, so they are off.
     app = FastAPI(title="Moorage", version=VERSION, openapi_url=f"{API}/openapi.json", docs_url=None, redoc_url=None)
     app.state.deps = deps
-    app.state.gateways = GatewayBook(deps.http, deps.clock)
+    app.state.gateways = GatewayBook(deps.http, deps.clock, deps.settings.gateway_token)
     app.state.counts = metrics.StateCounts(deps.store)
     app.state.seen = Counter()
     for router in ROUTERS:

@@ -31,6 +31,7 @@ class ApiSettings:
 
     Args:
         gateway_url: where clients reach the gateway, without a slash at its end.
+        gateway_token: with which gateways are asked about single requests.
         allowed_hosts: values of `Host` that are answered; empty answers all.
         body_bytes_max, agent_body_bytes_max: largest request body of people, and of agents and gateways, whose reports
             after an outage carry many log tails.
@@ -39,6 +40,7 @@ class ApiSettings:
     """
 
     gateway_url: str
+    gateway_token: str | None = field(default=None, repr=False)
     allowed_hosts: tuple[str, ...] = ()
     body_bytes_max: int = 1 << 20
     agent_body_bytes_max: int = 32 << 20

@@ -4,7 +4,7 @@ The address of each gateway is the one it reports. Called by the routing and req
 """
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx
@@ -28,10 +28,12 @@ class GatewayBook:
     Args:
         http: the client to ask with.
         clock: for forgetting.
+        token: what gateways are asked with.
     """
 
-    def __init__(self, http: httpx.AsyncClient, clock: Clock) -> None:
+    def __init__(self, http: httpx.AsyncClient, clock: Clock, token: str | None) -> None:
         self._http = http
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._clock = clock
         self._seen: dict[str, tuple[str, float]] = {}
 
@@ -73,14 +75,16 @@ class GatewayBook:
         self._seen = {g: (a, at) for g, (a, at) in self._seen.items() if now - at < FORGET_S}
         return [address for address, _ in self._seen.values()]
 
-    async def _ask(self, address: str, uid: str) -> dict[str, Any] | bool | None:
+    async def _ask(self, address: str, uid: str) -> dict[str, Any] | Literal[False] | None:
         """The record; False when it is not known there; None when nobody answered."""
+        url = f"{address}/moorage/requests/{quote(uid, safe='')}"
         try:
-            answer = await self._http.get(f"{address}/moorage/requests/{quote(uid, safe='')}", timeout=ASK_TIMEOUT_S)
-            found = answer.json() if answer.status_code == 200 else answer.status_code == 200
+            answer = await self._http.get(url, headers=self._headers, timeout=ASK_TIMEOUT_S)
+            if answer.status_code == 404:
+                return False
+            answer.raise_for_status()
+            found = answer.json()
         except (httpx.HTTPError, ValueError) as error:
-            log.warning("gateway did not answer", address=address, error=repr(error))
+            log.warning("a gateway did not answer", url=url, error=repr(error))
             return None
-        if answer.status_code >= 500:
-            return None
-        return found if isinstance(found, dict) else False
+        return found if isinstance(found, dict) else None

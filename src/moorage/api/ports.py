@@ -2,7 +2,6 @@
 them, and the tests' recording fakes do.
 """
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from moorage.control.credentials import Principal
@@ -32,7 +31,7 @@ class Commands(Protocol):
         self,
         ns: str,
         name: str,
-        document: Mapping[str, Any],
+        document: dict[str, Any],
         *,
         actor: str,
         key: str | None,
@@ -41,7 +40,7 @@ class Commands(Protocol):
         """Make it so: {deployment, revision, operation | null, changed}."""
         ...
 
-    async def plan_deployment(self, ns: str, name: str, document: Mapping[str, Any]) -> Answer:
+    async def plan_deployment(self, ns: str, name: str, document: dict[str, Any]) -> Answer:
         """What an apply would do: a Plan object."""
         ...
 

@@ -131,16 +131,25 @@ class LogRelay:
             del self._questions[request.id]
 
     async def _wait(self, question: _Question, called: str) -> LogLines:
-        limit = asyncio.create_task(_sleep(self._clock, self._timeout_s))
+        """The answer; the machine is woken again where one `Work` may have been lost."""
+        until = self._clock.monotonic() + self._timeout_s
+        while not question.answer.done():
+            left_s = until - self._clock.monotonic()
+            if left_s <= 0:
+                asked = "was asked and did not answer" if question.sent_at is not None else "did not ask for work"
+                raise _unanswered(called, f"{asked} within {self._timeout_s:g} s")
+            await self._answered_or(question, min(left_s, RESEND_S))
+            if not question.answer.done() and question.sent_at is not None:
+                self.on_change(question.machine)
+        return question.answer.result()
+
+    async def _answered_or(self, question: _Question, seconds: float) -> None:
+        limit = asyncio.create_task(_sleep(self._clock, seconds))
         waited: set[asyncio.Future[Any]] = {question.answer, limit}
         try:
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         finally:
             limit.cancel()
-        if question.answer.done():
-            return question.answer.result()
-        asked = "was asked and did not answer" if question.sent_at is not None else "did not ask for work"
-        raise _unanswered(called, f"{asked} within {self._timeout_s:g} s")
 
 
 def _unanswered(machine: str, what: str) -> Unavailable:

@@ -298,7 +298,7 @@ def _current(workers: Sequence[Worker]) -> list[Worker]:
 
 
 def _turned(look: _Look, before: str | None) -> list[LogLine]:
-    """What the subject itself did since the last round; nothing when it only began or ends (that is said at the end)."""
+    """What the subject itself did since the last round. Its first look and its end are not said here."""
     if before is None and look.status != DeploymentStatus.PAUSED:
         return []
     if before == look.status or look.over:

@@ -117,7 +117,7 @@ class Reader:
         return machine_object(row, await self._store.holdings(row.uid))
 
     async def operations(self, wanted: Page, target: str | None = None, state: str | None = None) -> JsonObject:
-        """One page of operations, newest first asked for by the page."""
+        """One page of operations, over ones included."""
         where = {k: v for k, v in (("target", target), ("state", state)) if v is not None}
         rows, following = await page(self._store, Operation, wanted, **where)
         names = await self._target_names(rows)
