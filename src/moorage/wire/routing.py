@@ -133,3 +133,5 @@ class RequestRecord(Message):
     total_ms: float | None = None
     status: int | None = None
     bytes: int = Field(default=0, ge=0)
+    outcome: str | None = None
+    """ok, refused, cut (the replica died in the middle), client_gone or upstream_error"""

@@ -1,0 +1,51 @@
+"""The gateway's own answers as bytes: errors in OpenAI's shape, JSON and text documents.
+
+Not here: when they are sent. Called by `frontend` and `own`.
+"""
+
+import json
+from http import HTTPStatus
+from math import ceil
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def error_type(status: int) -> str:
+    """OpenAI's word for a class of errors."""
+    if status == 429:
+        return "rate_limit_error"
+    if status in (401, 403):
+        return "authentication_error"
+    return "invalid_request_error" if status < 500 else "server_error"
+
+
+def error_body(status: int, code: str, message: str) -> bytes:
+    """`{"error": {…}}`."""
+    error = {"message": message, "type": error_type(status), "param": None, "code": code}
+    return json.dumps({"error": error}).encode()
+
+
+def document(
+    status: int,
+    body: bytes,
+    *,
+    content_type: str = "application/json",
+    request_id: bytes = b"",
+    retry_after_s: float | None = None,
+    close: bool = False,
+    head_only: bool = False,
+) -> bytes:
+    """A whole answer. `retry_after_s` is rounded up to seconds, as the header wants."""
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = "Unknown"
+    lines = [f"HTTP/1.1 {status} {phrase}", f"Content-Type: {content_type}", f"Content-Length: {len(body)}"]
+    if retry_after_s is not None:
+        lines.append(f"Retry-After: {max(1, ceil(retry_after_s))}")
+    if close:
+        lines.append("Connection: close")
+    head = "\r\n".join(lines).encode() + b"\r\n"
+    if request_id:
+        head += b"X-Request-Id: " + request_id + b"\r\n"
+    return head + b"\r\n" + (b"" if head_only else body)

@@ -1,0 +1,80 @@
+"""Settings of one gateway process, as its supervisor writes them. No environment is read here."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from moorage.domain.errors import InvalidSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayConfig:
+    """What a gateway needs to know.
+
+    Args:
+        host, port: where it listens; port 0 takes a free one.
+        server_url: base of the control plane (`http://127.0.0.1:7420`).
+        token: bearer token, sent to the control plane and asked for at `/moorage/…`.
+        state_dir: where the routing table is kept.
+        gateway_id: kept across restarts.
+        processes: gateway processes sharing the port (SO_REUSEPORT); each reports as its own gateway.
+        upstream_idle_s: kept below 5 s, after which common model servers close idle connections, so that a request
+            is not written to a connection that is being closed.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 7421
+    server_url: str
+    token: str
+    state_dir: Path
+    gateway_id: str
+    processes: int = 1
+    advertise: str | None = None
+    head_bytes_max: int = 64 * 1024
+    body_bytes_max: int = 1024 * 1024 * 1024
+    skim_bytes_max: int = 32 * 1024 * 1024
+    head_timeout_s: float = 30.0
+    body_timeout_s: float = 60.0
+    keepalive_s: float = 75.0
+    upstream_idle_s: float = 4.0
+    drain_s: float = 60.0
+    records_max: int = 10_000
+    log_requests: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.server_url.startswith(("http://", "https://")):
+            raise InvalidSpec(
+                f"gateway: server_url {self.server_url!r} is not an http(s) address",
+                remedy="give the control plane's address, for example http://127.0.0.1:7420",
+            )
+        if self.processes < 1:
+            raise InvalidSpec("gateway: processes must be at least 1", remedy="leave it out for one process")
+        if not self.gateway_id or "/" in self.gateway_id:
+            raise InvalidSpec(
+                f"gateway: gateway_id {self.gateway_id!r} must be a plain name", remedy="use letters, digits and dashes"
+            )
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> "GatewayConfig":
+        """From decoded JSON. Unknown and missing keys are errors (`InvalidSpec`)."""
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise InvalidSpec(f"gateway: unknown setting {unknown[0]!r}", remedy=f"known: {', '.join(sorted(known))}")
+        missing = sorted({"server_url", "token", "state_dir", "gateway_id"} - set(values))
+        if missing:
+            raise InvalidSpec(f"gateway: setting {missing[0]!r} is missing", remedy="add it to the configuration file")
+        return cls(**{**values, "state_dir": Path(values["state_dir"])})
+
+    @classmethod
+    def from_file(cls, path: Path) -> "GatewayConfig":
+        """From a JSON file (`InvalidSpec` when it cannot be read)."""
+        try:
+            values = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise InvalidSpec(f"gateway: cannot read {path}: {error}", remedy="give a readable JSON file") from error
+        if not isinstance(values, dict):
+            raise InvalidSpec(f"gateway: {path} does not hold a JSON object", remedy="write one object of settings")
+        return cls.from_mapping(values)

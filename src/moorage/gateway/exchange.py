@@ -1,0 +1,269 @@
+"""The answer side of a client connection: what the client is sent, and how each request is ended and counted.
+
+Here: passing an upstream's answer on, the gateway's own answers, failure before and after the first byte, the end of
+a request. Not here: reading requests (`frontend`, which builds on this), routing, HTTP parsing.
+"""
+
+import asyncio
+from enum import IntEnum
+from math import inf
+from typing import TYPE_CHECKING
+
+from moorage.decide.serving.routes import EndpointState, Refuse, TargetState
+from moorage.gateway import answers
+from moorage.gateway.framing import ChunkCounter
+from moorage.gateway.heads import RequestHead, ResponseHead
+
+if TYPE_CHECKING:
+    from moorage.gateway.hub import Hub
+    from moorage.gateway.upstream import UpstreamConnection
+
+_LINGER_S = 2.0
+"""After an early answer: how long the rest of a body is read and dropped, so that the client sees the answer."""
+
+
+class Phase(IntEnum):
+    """How much of the current request was received."""
+
+    IDLE = 0
+    """nothing, or a part of its head"""
+    BODY = 1
+    SENT = 2
+    """all of it"""
+    LINGER = 3
+    """answered, and closing"""
+    CLOSED = 4
+
+
+class Exchange(asyncio.Protocol):
+    """One client connection and the request on it, seen from the answer."""
+
+    __slots__ = (
+        "_buffer",
+        "_closes",
+        "_out_payload",
+        "_phase",
+        "_reading_paused",
+        "_stall_s",
+        "_unframed",
+        "_writing_paused",
+        "deadline",
+        "endpoint",
+        "first_at",
+        "head",
+        "held",
+        "held_until",
+        "hub",
+        "request_id",
+        "sent_at",
+        "sent_bytes",
+        "started",
+        "status",
+        "target",
+        "transport",
+        "upstream",
+    )
+
+    def __init__(self, hub: "Hub") -> None:
+        self.hub = hub
+        self.transport: asyncio.Transport
+        self.head: RequestHead
+        self.request_id = b""
+        self.started = 0.0
+        self.deadline = inf
+        self.held_until = inf
+        self.endpoint: EndpointState | None = None
+        self.target: TargetState | None = None
+        self.upstream: UpstreamConnection | None = None
+        self.held = False
+        self.status = 0
+        self.sent_bytes = 0
+        self.sent_at = 0.0
+        self.first_at = 0.0
+        self._phase = Phase.IDLE
+        self._buffer = b""
+        self._reading_paused = False
+        self._writing_paused = False
+        self._out_payload: list[bytes] | None = None
+        self._closes = False
+        self._unframed = False
+        self._stall_s = inf
+
+    @property
+    def request_sent(self) -> bool:
+        """Whether the whole request was passed on."""
+        return self._phase == Phase.SENT
+
+    # --- called by the upstream's side ---------------------------------------------------------------------------
+
+    def unchunk(self, counter: ChunkCounter) -> None:
+        """An answer in chunks begins; a client of HTTP/1.0 gets their data only."""
+        if self.head.http10:
+            self._out_payload = counter.payload = []
+
+    def respond(self, head: ResponseHead, body: bytes) -> None:
+        """The answer's head came, with a part of its body."""
+        self.status = head.status
+        self.first_at = self.hub.time()
+        self.deadline = self.hub.tick + self._stall_s
+        own = head.head
+        if self._out_payload is not None:
+            own, body = head.head_unchunked, b"".join(self._out_payload)
+            self._out_payload.clear()
+        self._unframed = head.length == -2 or self._out_payload is not None
+        self._closes = self._unframed or not self.head.keep_alive or self._phase == Phase.BODY or self.hub.draining
+        label = self.upstream.pool.label if self.upstream is not None else b""
+        end = b"\r\nConnection: close\r\n\r\n" if self._closes else b"\r\n\r\n"
+        self.sent_bytes = len(body)
+        self.transport.write(b"".join((own, label, b"X-Request-Id: ", self.request_id, end, body)))
+
+    def forward(self, data: bytes) -> None:
+        """More of the body came: pass it on as it is."""
+        payload = self._out_payload
+        if payload is not None:
+            data = b"".join(payload)
+            payload.clear()
+        self.sent_bytes += len(data)
+        self.deadline = self.hub.tick + self._stall_s
+        self.transport.write(data)
+
+    def response_done(self) -> None:
+        """The answer ended as it should."""
+        self.upstream = None
+        self._count("ok")
+        self._end(self._closes or self._phase == Phase.BODY)
+
+    def upstream_failed(self) -> None:
+        """The replica closed or broke the protocol. Its request was sent, so it is not tried elsewhere."""
+        self.upstream = None
+        if not self.first_at:
+            message = "the model server closed the connection before it answered; the request was not repeated"
+            self.refuse(Refuse(502, "upstream_closed", message), "upstream_error")
+            return
+        self._cut()
+
+    # --- ends ----------------------------------------------------------------------------------------------------
+
+    def refuse(self, refusal: Refuse, outcome: str = "refused") -> None:
+        """Answer an error, and stop whatever runs for the request."""
+        body = answers.error_body(refusal.status, refusal.code, refusal.message)
+        self._drop_upstream()
+        self.status = refusal.status
+        self._count(outcome)
+        self._own_answer(refusal.status, body, "application/json", refusal.retry_after_s)
+
+    def expire(self, now: float) -> None:
+        """The current step took too long; called by the sweep."""
+        phase = self._phase
+        if phase == Phase.LINGER:
+            self.transport.abort()
+        elif phase == Phase.IDLE and not self._buffer:
+            self._end(close=True)
+        elif phase == Phase.IDLE:
+            self.request_id = self.hub.next_id()
+            body = answers.error_body(408, "request_timeout", "the request's head did not arrive in time")
+            self.transport.write(answers.document(408, body, request_id=self.request_id, close=True))
+            self._linger()
+        elif self.first_at:
+            self._drop_upstream()
+            self._cut()
+        elif phase == Phase.BODY:
+            self.refuse(Refuse(408, "request_timeout", "the request's body did not arrive in time"))
+        else:
+            message = f"the model server did not answer within {self._stall_s:g} s"
+            self.refuse(Refuse(504, "upstream_timeout", message), "upstream_error")
+
+    def _own_answer(self, status: int, body: bytes, content_type: str, retry_after_s: float | None) -> None:
+        close = self._phase == Phase.BODY or not self.head.keep_alive or self.hub.draining
+        self.transport.write(
+            answers.document(
+                status,
+                body,
+                content_type=content_type,
+                request_id=self.request_id,
+                retry_after_s=retry_after_s,
+                close=close,
+                head_only=self.head.method == "HEAD",
+            )
+        )
+        self._end(close)
+
+    def _cut(self) -> None:
+        """End an answer that is not whole so that it cannot be taken for a whole one."""
+        self._count("cut")
+        self._phase = Phase.LINGER
+        if self._unframed:
+            self.transport.abort()  # a reset: a plain close would be a clean end here
+        else:
+            self.transport.close()
+
+    def _drop_upstream(self) -> None:
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None:
+            upstream.abandon()
+
+    def _count(self, outcome: str) -> None:
+        endpoint, target = self.endpoint, self.target
+        self.endpoint = self.target = None
+        if endpoint is None:
+            self.hub.unrouted += 1
+            return
+        self.hub.finished(self, endpoint, target, outcome)
+
+    def _end(self, close: bool) -> None:
+        """The request is over: wait for the next one, or close."""
+        if close:
+            self._linger() if self._phase == Phase.BODY else self._close()
+            return
+        self._phase = Phase.IDLE
+        self.deadline = self.hub.tick + self.hub.config.keepalive_s
+        self.status = self.sent_bytes = 0
+        self.first_at = 0.0
+        self._out_payload = None
+        if self._reading_paused:
+            self.resume_body()
+        if self._buffer:
+            self.hub.loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        self._phase = Phase.LINGER
+        self.deadline = self.hub.tick + _LINGER_S
+        self.transport.close()
+
+    def _linger(self) -> None:
+        """Say that nothing more comes, and drop what still arrives for a moment."""
+        self._phase = Phase.LINGER
+        self.deadline = self.hub.tick + _LINGER_S
+        if self._reading_paused:
+            self.resume_body()
+        if not self.transport.is_closing():
+            self.transport.write_eof()
+
+    # --- pressure ------------------------------------------------------------------------------------------------
+
+    def pause_body(self) -> None:
+        """Read no more from the client until `resume_body`."""
+        if not self._reading_paused and not self.transport.is_closing():
+            self._reading_paused = True
+            self.transport.pause_reading()
+
+    def resume_body(self) -> None:
+        """Read from the client again."""
+        if self._reading_paused and not self.transport.is_closing():
+            self._reading_paused = False
+            self.transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        """The client reads slower than the replica writes."""
+        self._writing_paused = True
+        if self.upstream is not None:
+            self.upstream.pause()
+
+    def resume_writing(self) -> None:
+        """The client has read what was waiting."""
+        self._writing_paused = False
+        if self.upstream is not None:
+            self.upstream.unpause()

@@ -1,0 +1,116 @@
+"""Where a chunked body ends, found while its bytes are passed through untouched.
+
+Here: the counter of chunks and trailers. Not here: heads, sockets. Called by both sides of a request, so that bytes
+after the end are never passed on, and chunk data that looks like an end is data.
+"""
+
+LINE_BYTES_MAX = 4096
+TRAILER_BYTES_MAX = 16 * 1024
+_HEX_DIGITS_MAX = 15
+_HEX = frozenset(b"0123456789abcdefABCDEF")
+_CR, _LF = 13, 10
+
+
+class FramingError(Exception):
+    """The bytes are not a chunked body."""
+
+
+class ChunkCounter:
+    """Follows one chunked body.
+
+    Attributes:
+        payload: when set to a list, the chunks' data is appended to it (for skimming, and for HTTP/1.0 clients).
+    """
+
+    __slots__ = ("_left", "_line", "_line_end", "_trailer", "payload")
+
+    def __init__(self) -> None:
+        self.payload: list[bytes] | None = None
+        self._left = 0  # chunk data still to come
+        self._line_end = 0  # bytes of the CRLF after chunk data still to come
+        self._line = b""  # a size or trailer line of which only a part came
+        self._trailer = 0  # bytes of trailers seen; 0 while chunks come
+
+    def feed(self, data: bytes, pos: int = 0) -> int:
+        """Count `data[pos:]`.
+
+        Returns:
+            The index just after the body's end, or -1 when the body goes on.
+
+        Raises:
+            FramingError: the bytes are not a chunked body.
+        """
+        size = len(data)
+        while True:
+            if self._left or self._line_end:
+                pos = self._pass_data(data, pos, size)
+            if pos >= size:
+                return -1
+            end = data.find(b"\r\n", pos)
+            if self._line or end < 0:
+                pos, line = self._gather(data, pos)
+                if line is None:
+                    return -1
+            else:
+                line = data[pos:end]
+                pos = end + 2
+            if not self._trailer:
+                self._left = _chunk_size(line)
+                self._trailer = 0 if self._left else 1
+            elif line:
+                self._count_trailer(line)
+            else:
+                return pos
+
+    def _pass_data(self, data: bytes, pos: int, size: int) -> int:
+        """Step over chunk data and the line end behind it, as far as they are there."""
+        if self._left:
+            stop = min(size, pos + self._left)
+            if self.payload is not None and stop > pos:
+                self.payload.append(data[pos:stop])
+            self._left -= stop - pos
+            if self._left:
+                return stop
+            pos, self._line_end = stop, 2
+        if self._line_end == 2 and data[pos : pos + 2] == b"\r\n":
+            self._line_end = 0
+            return pos + 2
+        return self._after_data(data, pos, size)
+
+    def _after_data(self, data: bytes, pos: int, size: int) -> int:
+        while self._line_end and pos < size:
+            if data[pos] != (_CR if self._line_end == 2 else _LF):
+                raise FramingError("chunk data is not followed by a line end")
+            self._line_end -= 1
+            pos += 1
+        return pos
+
+    def _gather(self, data: bytes, pos: int) -> tuple[int, bytes | None]:
+        """Join a line that came in parts; (next position, line or None while it goes on)."""
+        had = len(self._line)
+        joined = self._line + data[pos : pos + LINE_BYTES_MAX + 2]
+        end = joined.find(b"\r\n")
+        if end >= 0:
+            self._line = b""
+            return pos + end + 2 - had, joined[:end]
+        if len(joined) > LINE_BYTES_MAX:
+            raise FramingError("a chunk line is too long")
+        self._line = joined
+        return len(data), None
+
+    def _count_trailer(self, line: bytes) -> None:
+        self._trailer += len(line) + 2
+        if self._trailer > TRAILER_BYTES_MAX or b"\n" in line or b"\r" in line:
+            raise FramingError("bad trailer")
+
+
+def _chunk_size(line: bytes) -> int:
+    digits, _, extension = line.partition(b";")
+    if extension:
+        digits = digits.rstrip(b" \t")
+        if b"\n" in extension or b"\r" in extension:
+            raise FramingError("bad chunk extension")
+    # int() alone would accept signs, underscores, spaces and 0x, on which two parsers may disagree.
+    if not digits or len(digits) > _HEX_DIGITS_MAX or not _HEX.issuperset(digits):
+        raise FramingError("bad chunk size")
+    return int(digits, 16)

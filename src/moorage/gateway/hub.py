@@ -1,0 +1,257 @@
+"""Ties one gateway process together: the routing core, the connections, the pools, the counts.
+
+Here: acting on the core's decisions (connect, release, refuse), the once-a-second sweep of deadlines. Not here: the
+decisions themselves, HTTP. Built by `main`; used by connections and by the control link, all on one event loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+from moorage.decide.serving.routes import EndpointState, Generation, Release, RouteSpec, TargetState
+from moorage.decide.serving.routing import Router
+from moorage.gateway.config import GatewayConfig
+from moorage.gateway.heads import HeadCache, RequestHead, ResponseHead
+from moorage.gateway.measures import Record, Ring, Stats
+from moorage.gateway.own import OwnPaths
+from moorage.gateway.upstream import Pool, UpstreamConnection
+
+if TYPE_CHECKING:
+    from moorage.gateway.exchange import Exchange
+    from moorage.gateway.frontend import ClientConnection
+
+SWEEP_S = 1.0
+
+
+class Log(Protocol):
+    """What the gateway's rooms write to."""
+
+    def info(self, event: str, /, **fields: object) -> object:
+        """What an operator may want to know."""
+        ...
+
+    def warning(self, event: str, /, **fields: object) -> object:
+        """What an operator should look at."""
+        ...
+
+
+class Hub:
+    """One gateway process.
+
+    Args:
+        seed: spreads picks among replicas; any number.
+        id_prefix: begins the request ids drawn here; must differ between processes.
+        log: structured log.
+    """
+
+    def __init__(
+        self, config: GatewayConfig, loop: asyncio.AbstractEventLoop, *, seed: int, id_prefix: str, log: Log
+    ) -> None:
+        self.config = config
+        self.loop = loop
+        self.time: Callable[[], float] = loop.time
+        self.tick = loop.time()
+        self.log = log
+        self.router = Router(seed, self.tick)
+        self.clients: set[ClientConnection] = set()
+        self.stats: dict[EndpointState, Stats] = {}
+        self.ring = Ring(config.records_max)
+        self.own = OwnPaths(self, config.token)
+        self.request_heads: HeadCache[RequestHead] = HeadCache()
+        self.unrouted = 0
+        self.draining = False
+        self.drained = asyncio.Event()
+        self.on_demand: Callable[[], None] = _nobody
+        self.on_tick: Callable[[], None] = _nobody
+        self._response_heads: HeadCache[ResponseHead] = HeadCache()
+        self._response_heads_to_head: HeadCache[ResponseHead] = HeadCache()
+        self._pools: dict[TargetState, Pool] = {}
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._id_prefix = id_prefix.encode("ascii")
+        self._ids = 0
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    # --- called by connections -----------------------------------------------------------------------------------
+
+    def next_id(self) -> bytes:
+        """A request id, unique over the fleet."""
+        self._ids += 1
+        return b"%b-%x" % (self._id_prefix, self._ids)
+
+    def demand(self) -> None:
+        """An endpoint that had nothing waiting has something now."""
+        self.on_demand()
+
+    def serve(self, client: "ClientConnection", target: TargetState) -> None:
+        """Send the client's request to that replica, over an idle connection or a new one."""
+        pool = self._pools.get(target)
+        if pool is None:
+            pool = self._pools[target] = Pool(_label(target))
+        endpoint = client.endpoint
+        assert endpoint is not None
+        if not target.failures:
+            connection = pool.take(self.time(), self.config.upstream_idle_s)
+            if connection is not None:
+                client.attach(connection, endpoint.route.limits.first_byte_timeout_s)
+                return
+        task = self.loop.create_task(self._connect(client, endpoint, target, pool))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    def finished(self, client: "Exchange", endpoint: EndpointState, target: TargetState | None, outcome: str) -> None:
+        """A request ended: count it, attribute it, and let held ones go on its place."""
+        now = self.time()
+        started = client.started
+        sent_at, first_at = client.sent_at, client.first_at
+        queued_ms = ((sent_at if target is not None else now) - started) * 1000.0
+        first_ms = (first_at - started) * 1000.0 if first_at else None
+        total_ms = (now - started) * 1000.0
+        stats = self.stats.get(endpoint)
+        if stats is None:
+            stats = self.stats[endpoint] = Stats()
+        stats.count(client.status, queued_ms, first_ms, total_ms, client.sent_bytes)
+        if outcome == "cut":
+            stats.cut += 1
+        elif outcome == "client_gone":
+            stats.client_gone += 1
+        generation = self.router.generation
+        self.ring.add(
+            Record(
+                client.request_id,
+                endpoint.route.name,
+                generation.number if generation else 0,
+                target.spec if target is not None else None,
+                queued_ms,
+                first_ms,
+                total_ms,
+                client.status,
+                client.sent_bytes,
+                outcome,
+            )
+        )
+        if target is not None:
+            releases = self.router.done(endpoint, target, now)
+            if releases:
+                self.carry_out(releases)
+
+    def carry_out(self, releases: Sequence[Release]) -> None:
+        """Act on what the core decided for held requests."""
+        for token, decision in releases:
+            cast("ClientConnection", token).act(decision)
+
+    # --- called by the control link and main ---------------------------------------------------------------------
+
+    def apply(self, generation: Generation, routes: Sequence[RouteSpec]) -> bool:
+        """Take a routing table; False when it is not newer than the one in use."""
+        releases = self.router.apply(generation, routes, self.time())
+        if releases is None:
+            return False
+        listed = {target for endpoint in self.router.endpoints() for target in endpoint.targets}
+        for target in [target for target in self._pools if target not in listed]:
+            self._pools[target].retire()
+            del self._pools[target]
+        known = set(self.router.endpoints())
+        for endpoint in [endpoint for endpoint in self.stats if endpoint not in known]:
+            del self.stats[endpoint]
+        self.carry_out(releases)
+        return True
+
+    def start(self) -> None:
+        """Begin the sweep."""
+        self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
+
+    def stop(self) -> None:
+        """Drop every connection and stop the sweep."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for task in list(self._connecting):
+            task.cancel()
+        for client in list(self.clients):
+            client.transport.abort()
+        for pool in self._pools.values():
+            pool.retire()
+
+    def drain(self) -> None:
+        """Take no further request on connections at rest; those that work close after their answer."""
+        self.draining = True
+        for client in list(self.clients):
+            client.close_if_idle()
+        if not self.clients:
+            self.drained.set()
+
+    def left(self, client: "ClientConnection") -> None:
+        """A client connection is gone."""
+        self.clients.discard(client)
+        if self.draining and not self.clients:
+            self.drained.set()
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    async def _connect(
+        self, client: "ClientConnection", endpoint: EndpointState, target: TargetState, pool: Pool
+    ) -> None:
+        request_id = client.request_id
+        try:
+            async with asyncio.timeout(endpoint.route.limits.connect_timeout_s):
+                _, connection = await self.loop.create_connection(
+                    lambda: UpstreamConnection(pool, self._response_heads, self._response_heads_to_head),
+                    target.spec.host,
+                    target.spec.port,
+                )
+        except (OSError, TimeoutError) as error:
+            self._connect_failed(client, endpoint, target, request_id, error)
+            return
+        releases = self.router.connected(endpoint, target, self.time())
+        if client.target is target and client.upstream is None and client.request_id is request_id:
+            client.attach(connection, endpoint.route.limits.first_byte_timeout_s)
+        else:
+            pool.give(connection, self.time())
+        self.carry_out(releases)
+
+    def _connect_failed(
+        self,
+        client: "ClientConnection",
+        endpoint: EndpointState,
+        target: TargetState,
+        request_id: bytes,
+        error: Exception,
+    ) -> None:
+        now = self.time()
+        if client.target is target and client.upstream is None and client.request_id is request_id:
+            client.target = None
+            decision = self.router.connect_failed(endpoint, target, client, client.held_until, now)
+            client.act(decision)
+        else:
+            self.router.eject(target, now)
+        if target.failures == 1:
+            spec = target.spec
+            self.log.warning(
+                "replica.ejected", replica=spec.replica, address=f"{spec.host}:{spec.port}", error=str(error)
+            )
+        # A little late rather than early: the core compares with its own `now`.
+        self.loop.call_later(max(0.0, target.ejected_until - now) + 0.001, self._retry, endpoint)
+
+    def _retry(self, endpoint: EndpointState) -> None:
+        self.carry_out(self.router.retry(endpoint, self.time()))
+
+    def _sweep(self) -> None:
+        now = self.tick = self.time()
+        for client in [client for client in self.clients if client.deadline < now]:
+            client.expire(now)
+        for pool in self._pools.values():
+            pool.prune(now, self.config.upstream_idle_s)
+        self.carry_out(self.router.sweep(now))
+        self.on_tick()
+        self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
+
+
+def _label(target: TargetState) -> bytes:
+    """Header lines that name the replica. The table's values are names, but a stray byte must not make a header."""
+    spec = target.spec
+    text = f"X-Moorage-Replica: {spec.replica}\r\nX-Moorage-Revision: {spec.revision}\r\n"
+    safe = all(0x20 < ord(c) < 0x7F for c in spec.replica + spec.revision)
+    return text.encode("ascii") if safe else b""
+
+
+def _nobody() -> None:
+    """Nobody listens yet."""

@@ -1,0 +1,98 @@
+"""Paths that the gateway answers itself: the list of models, its health, its metrics, attribution of one request.
+
+Not here: sending (`exchange`). Called by `frontend`; reads the hub, changes nothing.
+"""
+
+import hmac
+import json
+from typing import TYPE_CHECKING, Any
+
+from moorage.decide.serving.routes import EndpointState
+from moorage.gateway import answers
+from moorage.gateway.heads import RequestHead
+from moorage.gateway.measures import prometheus
+
+if TYPE_CHECKING:
+    from moorage.gateway.hub import Hub
+
+_LISTED_MODES = frozenset(("serve", "hold", "asleep", "starting"))
+_JSON = "application/json"
+Answer = tuple[int, str, bytes]
+"""status, content type, body"""
+
+
+class OwnPaths:
+    """Answers for one gateway.
+
+    Args:
+        token: what `/moorage/…` asks for.
+    """
+
+    def __init__(self, hub: "Hub", token: str) -> None:
+        self._hub = hub
+        self._bearer = b"Bearer " + token.encode()
+
+    def answer(self, head: RequestHead) -> Answer:
+        """The answer to one of these paths."""
+        path = head.path
+        if head.method not in ("GET", "HEAD"):
+            return _error(405, "method_not_allowed", f"{path} is read with GET")
+        if path == "/livez":
+            return 200, "text/plain", b"ok\n"
+        if path == "/readyz":
+            if self._hub.router.generation is None:
+                return _error(503, "not_ready", "no routing table yet")
+            return 200, "text/plain", b"ok\n"
+        if path == "/metrics":
+            return self._metrics()
+        if path.startswith("/moorage/"):
+            return self._attribution(head)
+        return self._models(path)
+
+    def _models(self, path: str) -> Answer:
+        if path == "/v1/models":
+            listed = sorted((e for e in self._hub.router.endpoints() if _is_listed(e)), key=lambda e: e.public_id)
+            return _json({"object": "list", "data": [_model(endpoint) for endpoint in listed]})
+        name = path.removeprefix("/v1/models/")
+        endpoint = self._hub.router.find(name)
+        if endpoint is None or not _is_listed(endpoint):
+            return _error(404, "model_not_found", f"The model `{name}` does not exist or you do not have access to it.")
+        return _json(_model(endpoint))
+
+    def _metrics(self) -> Answer:
+        hub = self._hub
+        generation = hub.router.generation
+        pairs = [(endpoint, hub.stats.get(endpoint)) for endpoint in hub.router.endpoints()]
+        text = prometheus(
+            pairs, generation.number if generation else 0, len(hub.clients), hub.router.control_lost_at is None
+        )
+        return 200, "text/plain; version=0.0.4", text.encode()
+
+    def _attribution(self, head: RequestHead) -> Answer:
+        if not hmac.compare_digest(head.authorization or b"", self._bearer):
+            return _error(401, "unauthorized", "this path needs the gateway's token")
+        prefix = "/moorage/requests/"
+        wanted = head.path.removeprefix(prefix).encode("latin-1")
+        record = self._hub.ring.find(wanted) if head.path.startswith(prefix) else None
+        if record is None:
+            return _error(404, "not_found", "no such request among the last ones of this gateway")
+        return 200, _JSON, record.to_wire().model_dump_json(exclude_none=True).encode()
+
+
+def _is_listed(endpoint: EndpointState) -> bool:
+    return endpoint.listed and endpoint.route.mode in _LISTED_MODES
+
+
+def _model(endpoint: EndpointState) -> dict[str, Any]:
+    model: dict[str, Any] = {"id": endpoint.public_id, "object": "model", "created": 0, "owned_by": "moorage"}
+    if endpoint.route.model:
+        model["root"] = endpoint.route.model
+    return model
+
+
+def _json(value: dict[str, Any]) -> Answer:
+    return 200, _JSON, json.dumps(value).encode()
+
+
+def _error(status: int, code: str, message: str) -> Answer:
+    return status, _JSON, answers.error_body(status, code, message)

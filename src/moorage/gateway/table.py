@@ -1,0 +1,104 @@
+"""The routing table between its wire form, the core's form and the disk.
+
+Here: conversion, and the atomic file from which a gateway starts while the control plane is absent. Not here: when a
+table is taken. Called by `control`.
+"""
+
+import os
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from moorage.decide.serving.routes import Generation, Limits, RouteSpec, TargetSpec
+from moorage.wire.routing import EndpointRoute, RoutingTable
+
+FILE_NAME = "routing-table.json"
+
+
+def generation_of(table: RoutingTable) -> Generation:
+    """What orders the table."""
+    return Generation(table.incarnation, table.number)
+
+
+def routes_of(table: RoutingTable) -> list[RouteSpec]:
+    """The table as the core takes it."""
+    return [_route(endpoint) for endpoint in table.endpoints]
+
+
+def _route(endpoint: EndpointRoute) -> RouteSpec:
+    limits = endpoint.limits
+    return RouteSpec(
+        name=endpoint.name,
+        mode=endpoint.mode,
+        namespace=endpoint.namespace,
+        model=endpoint.model,
+        aliases=endpoint.aliases,
+        targets=tuple(
+            TargetSpec(
+                replica=target.replica,
+                revision=target.revision,
+                host=target.host,
+                port=target.port,
+                worker=target.worker,
+                machine=target.machine,
+                weight=target.weight,
+            )
+            for target in endpoint.targets
+        ),
+        limits=Limits(
+            max_in_flight=limits.max_in_flight,
+            max_queue=limits.max_queue,
+            queue_timeout_s=limits.queue_timeout_s,
+            connect_timeout_s=limits.connect_timeout_s,
+            first_byte_timeout_s=limits.first_byte_timeout_s,
+        ),
+        error=endpoint.error,
+        error_code=endpoint.error_code,
+        wake_failures=endpoint.wake_failures,
+        retry_after_s=endpoint.retry_after_s,
+    )
+
+
+class UnreadableTable(Exception):
+    """The kept table cannot be used; the message says why."""
+
+
+def load(state_dir: Path) -> RoutingTable | None:
+    """The table kept last, None when there is none.
+
+    Raises:
+        UnreadableTable: a file is there and cannot be read.
+    """
+    path = state_dir / FILE_NAME
+    try:
+        return RoutingTable.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise UnreadableTable(f"{path}: {error}") from error
+
+
+def save(state_dir: Path, table: RoutingTable) -> None:
+    """Keep a table: whole or not at all, and on disk when this returns. Blocks; call it off the event loop.
+
+    Raises:
+        OSError: the disk would not take it.
+    """
+    state_dir.mkdir(parents=True, exist_ok=True)
+    path = state_dir / FILE_NAME
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        file.write(table.model_dump_json().encode())
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    directory = os.open(state_dir, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def forget(state_dir: Path) -> None:
+    """Remove the kept table: none is better than one older than what was confirmed."""
+    (state_dir / FILE_NAME).unlink(missing_ok=True)

@@ -1,0 +1,283 @@
+"""The side towards model servers: one object a connection, and a last-in-first-out pool for each replica.
+
+Here: reading an answer's head, counting its body to the end, handing bytes on untouched. Not here: which replica is
+asked (the routing core), what the client gets when it fails (`frontend`). Nothing is ever sent twice from here.
+"""
+
+import asyncio
+import select
+from typing import TYPE_CHECKING, cast
+
+from moorage.gateway.framing import ChunkCounter, FramingError
+from moorage.gateway.heads import BadHead, HeadCache, ResponseHead, parse_response
+
+if TYPE_CHECKING:
+    from moorage.gateway.frontend import ClientConnection
+
+_HEAD_BYTES_MAX = 256 * 1024
+_PEEK_AFTER_S = 0.25
+"""A connection idle for longer is asked for a pending close before use; sooner, the loop would have told."""
+
+
+class Pool:
+    """Idle connections to one replica, and the header lines that name it in answers."""
+
+    __slots__ = ("idle", "label", "retired")
+
+    def __init__(self, label: bytes = b"") -> None:
+        self.label = label
+        self.idle: list[UpstreamConnection] = []
+        self.retired = False
+
+    def take(self, now: float, idle_s_max: float) -> "UpstreamConnection | None":
+        """The connection used last, if it can still be used."""
+        while self.idle:
+            connection = self.idle.pop()
+            if connection.usable(now, idle_s_max):
+                return connection
+            connection.discard()
+        return None
+
+    def give(self, connection: "UpstreamConnection", now: float) -> None:
+        """Put a connection back after a whole answer."""
+        if self.retired:
+            connection.discard()
+            return
+        connection.idle_since = now
+        self.idle.append(connection)
+
+    def prune(self, now: float, idle_s_max: float) -> None:
+        """Close what was idle for too long; the oldest lie first."""
+        keep_from = 0
+        for connection in self.idle:
+            if now - connection.idle_since <= idle_s_max:
+                break
+            keep_from += 1
+            connection.discard()
+        del self.idle[:keep_from]
+
+    def retire(self) -> None:
+        """The replica left the table: nothing is kept for it any more."""
+        self.retired = True
+        for connection in self.idle:
+            connection.discard()
+        self.idle.clear()
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection to a replica; serves one request at a time."""
+
+    __slots__ = (
+        "_buffer",
+        "_counter",
+        "_heads",
+        "_heads_to_head",
+        "_in_head",
+        "_keep_alive",
+        "_left",
+        "_paused",
+        "client",
+        "idle_since",
+        "lost",
+        "pool",
+        "transport",
+    )
+
+    def __init__(self, pool: Pool, heads: HeadCache[ResponseHead], heads_to_head: HeadCache[ResponseHead]) -> None:
+        self.pool = pool
+        self.client: ClientConnection | None = None
+        self.idle_since = 0.0
+        self.lost = False
+        self.transport: asyncio.Transport
+        self._heads = heads
+        self._heads_to_head = heads_to_head
+        self._buffer = b""
+        self._in_head = True
+        self._counter: ChunkCounter | None = None
+        self._left = 0
+        self._keep_alive = False
+        self._paused = False
+
+    # --- called by the pool and the client's side ----------------------------------------------------------------
+
+    def usable(self, now: float, idle_s_max: float) -> bool:
+        """Whether a request may be written to it: not closed, not about to be."""
+        if self.lost or self.transport.is_closing():
+            return False
+        idle_s = now - self.idle_since
+        if idle_s < _PEEK_AFTER_S:
+            return True
+        return idle_s <= idle_s_max and not self._readable()
+
+    def begin(self, client: "ClientConnection", request: bytes) -> None:
+        """Send a request's head with what is there of its body."""
+        self.client = client
+        self._in_head = True
+        self.transport.write(request)
+
+    def pause(self) -> None:
+        """The client reads slower than the replica writes."""
+        if not self._paused and not self.lost:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def unpause(self) -> None:
+        """The client has read what was waiting."""
+        if self._paused and not self.lost:
+            self._paused = False
+            self.transport.resume_reading()
+
+    def abandon(self) -> None:
+        """The client is gone: cancel at once, whatever the replica is doing."""
+        self.client = None
+        self.transport.abort()
+
+    def discard(self) -> None:
+        """Close an idle connection."""
+        self.transport.close()
+
+    # --- asyncio.Protocol ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of an answer, or bytes that nobody asked for."""
+        client = self.client
+        if client is None:
+            self.transport.abort()
+            return
+        if self._in_head:
+            self._head(client, data)
+            return
+        end = self._consume(data)
+        if end == _MORE:
+            client.forward(data)
+        elif end == _BROKEN:
+            self._fail(client)
+        else:
+            client.forward(data if end == len(data) else data[:end])
+            self._finish(client, clean=end == len(data))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Closed by the replica, or by us."""
+        self.lost = True
+        client = self.client
+        if client is None:
+            if self in self.pool.idle:
+                self.pool.idle.remove(self)
+            return
+        self.client = None
+        if not self._in_head and self._left == _UNTIL_CLOSE and exc is None:
+            client.response_done()
+        else:
+            client.upstream_failed()
+
+    def pause_writing(self) -> None:
+        """The replica reads slower than the client writes."""
+        if self.client is not None:
+            self.client.pause_body()
+
+    def resume_writing(self) -> None:
+        """The replica has read what was waiting."""
+        if self.client is not None:
+            self.client.resume_body()
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _head(self, client: "ClientConnection", data: bytes) -> None:
+        if self._buffer:
+            data = self._buffer + data
+            self._buffer = b""
+        end = data.find(b"\r\n\r\n")
+        if end < 0:
+            self._buffer = data
+            if len(data) > _HEAD_BYTES_MAX:
+                self._fail(client)
+            return
+        end += 4
+        raw = data[:end]
+        to_head = client.head.method == "HEAD"
+        cache = self._heads_to_head if to_head else self._heads
+        head = cache.get(raw)
+        if head is None:
+            try:
+                head = parse_response(raw, to_head)
+            except BadHead:
+                self._fail(client)
+                return
+            cache.put(raw, head)
+        if head.status < 200:
+            self._interim(client, head, data[end:])
+        else:
+            self._body_begins(client, head, data, end)
+
+    def _interim(self, client: "ClientConnection", head: ResponseHead, rest: bytes) -> None:
+        """A 1xx answer is not the answer; 101 was never asked for."""
+        if head.status == 101:
+            self._fail(client)
+        elif rest:
+            self._head(client, rest)
+
+    def _body_begins(self, client: "ClientConnection", head: ResponseHead, data: bytes, start: int) -> None:
+        self._in_head = False
+        self._keep_alive = head.keep_alive
+        length = self._left = head.length
+        if length == -1:
+            self._counter = ChunkCounter()
+            client.unchunk(self._counter)
+        else:
+            self._counter = None
+        end = self._consume(data, start)
+        if end == _BROKEN:
+            self._fail(client)
+            return
+        stop = len(data) if end == _MORE else end
+        client.respond(head, data[start:stop])
+        if end != _MORE:
+            self._finish(client, clean=end == len(data))
+
+    def _consume(self, data: bytes, start: int = 0) -> int:
+        """Count body bytes: the index after the body's end, or _MORE, or _BROKEN."""
+        counter = self._counter
+        if counter is not None:
+            try:
+                return counter.feed(data, start)
+            except FramingError:
+                return _BROKEN
+        left = self._left
+        if left == _UNTIL_CLOSE:
+            return _MORE
+        have = len(data) - start
+        if have < left:
+            self._left = left - have
+            return _MORE
+        self._left = 0
+        return start + left
+
+    def _finish(self, client: "ClientConnection", *, clean: bool) -> None:
+        """The answer ended. Bytes after it make the connection unfit, since nobody asked for them."""
+        self.client = None
+        self.unpause()
+        if clean and self._keep_alive and client.request_sent and not self.transport.is_closing():
+            self.pool.give(self, client.hub.time())
+        else:
+            self.transport.close()
+        client.response_done()
+
+    def _fail(self, client: "ClientConnection") -> None:
+        self.client = None
+        self.transport.abort()
+        client.upstream_failed()
+
+    def _readable(self) -> bool:
+        """Whether the kernel already has a close (or stray bytes) for us."""
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN | select.POLLRDHUP)
+        return bool(poll.poll(0))
+
+
+_MORE = -1
+_BROKEN = -3
+_UNTIL_CLOSE = -2
