@@ -167,6 +167,12 @@ class Unavailable(MoorageError):
         self.retry_after_s = retry_after_s
 
 
+class StoreUnusable(MoorageError):
+    """The database cannot be used as it is: damaged, not ours, or written by a newer release. Nothing was changed."""
+
+    code = "store_unusable"
+
+
 class IllegalTransition(MoorageError):
     """A move that the noun's table does not have; always a defect of ours, never of the caller's."""
 

@@ -1,0 +1,430 @@
+"""Applies changes to a group's rows in memory: all checks of a commit, item by item, before any write.
+
+A group is what one transaction will write. `load.py` fills it with the rows that its changes name; each change is then
+applied in its turn, so that two changes of one row see each other, and a change that fails leaves nothing behind.
+`flush.py` writes what is left. No database and no clock here: `now` is given.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from moorage.domain.changes import Change, Create, Fence, Hold, Key, Release, Remove, Update, Write
+from moorage.domain.errors import Conflict, Fenced, IllegalTransition, InvalidSpec, KeyReused, StaleVersion
+from moorage.domain.reasons import Reason
+from moorage.domain.transitions import Table
+from moorage.store.rows import Image, Shape, canonical, dumps, image_of, loads, reason_text
+
+HISTORY = (
+    "seq",
+    "object_kind",
+    "object_uid",
+    "root",
+    "namespace",
+    "name",
+    "kind",
+    "from_state",
+    "to_state",
+    "reason",
+    "actor",
+    "at",
+    "version",
+)
+"""Columns of a history row as `flush.py` writes it."""
+
+HistoryValues = tuple[Any, ...]
+"""The columns of `HISTORY` without `seq`."""
+
+NameKey = tuple[str, str, str]
+"""(kind, namespace, name)"""
+
+HoldingKey = tuple[str, int]
+"""(worker, epoch)"""
+
+
+@dataclass(slots=True)
+class Group:
+    """What one transaction knows and will write.
+
+    Args:
+        now: time of the commit, seconds since the epoch.
+        base: rows as loaded, by uid; a uid that was looked for and not found is absent.
+        rows: the same rows as changed; None is a removed row.
+        names: live names and who has them.
+        keys: idempotency keys: (intent, result as JSON).
+        leases: generation of each held lease.
+        held_before, held: holdings as loaded and as changed, with their keys by machine and by worker.
+        buried: uids that were removed for good.
+    """
+
+    now: float
+    base: dict[str, Image] = field(default_factory=dict)
+    rows: dict[str, Image | None] = field(default_factory=dict)
+    names: dict[NameKey, str] = field(default_factory=dict)
+    keys: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
+    leases: dict[str, int] = field(default_factory=dict)
+    held_before: dict[HoldingKey, Hold] = field(default_factory=dict)
+    held: dict[HoldingKey, Hold] = field(default_factory=dict)
+    held_on: dict[str, set[HoldingKey]] = field(default_factory=dict)
+    held_by: dict[str, set[HoldingKey]] = field(default_factory=dict)
+    buried: set[str] = field(default_factory=set)
+    history: list[HistoryValues] = field(default_factory=list)
+    tombstones: list[tuple[Any, ...]] = field(default_factory=list)
+    new_keys: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def hold(self, hold: Hold) -> None:
+        """Note a holding."""
+        key = (hold.worker, hold.epoch)
+        self.held[key] = hold
+        self.held_on.setdefault(hold.machine, set()).add(key)
+        self.held_by.setdefault(hold.worker, set()).add(key)
+
+    def let_go(self, key: HoldingKey) -> None:
+        """Forget a holding, if there is one."""
+        hold = self.held.pop(key, None)
+        if hold is not None:
+            self.held_on[hold.machine].discard(key)
+            self.held_by[hold.worker].discard(key)
+
+
+@dataclass(slots=True)
+class Applied:
+    """What one change came to; `replayed` when its key had been used before."""
+
+    versions: dict[str, int]
+    result: Mapping[str, Any] | None = None
+    replayed: bool = False
+    history_end: int = 0
+    """rows of the group's history up to and with this change"""
+
+
+class Applier:
+    """Applies changes to a group by the tables of transitions.
+
+    Args:
+        shapes: how each noun is stored.
+        tables: the transition table of each noun.
+    """
+
+    def __init__(self, shapes: Mapping[str, Shape], tables: Mapping[str, Table]) -> None:
+        self._shapes = shapes
+        self._tables = tables
+
+    def apply(self, group: Group, change: Change) -> Applied:
+        """Apply one change to the group, or raise and leave the group as it was."""
+        if change.key is not None:
+            replayed = _replay(group, change.key)
+            if replayed is not None:
+                return replayed
+        if change.fence is not None:
+            _check_fence(group, change.fence)
+        draft = _Draft(group, change.actor)
+        for write in change.writes:
+            self._write(draft, write)
+        if change.key is not None:
+            draft.remember(change.key)
+        return draft.keep(change.key)
+
+    def _write(self, draft: "_Draft", write: Write) -> None:
+        if isinstance(write, Update):
+            self._update(draft, write)
+        elif isinstance(write, Create):
+            self._create(draft, write)
+        elif isinstance(write, Hold):
+            _hold(draft, write)
+        elif isinstance(write, Release):
+            _release(draft, write)
+        else:
+            self._remove(draft, write)
+
+    def _create(self, draft: "_Draft", write: Create) -> None:
+        row, group = write.row, draft.group
+        shape = self._shapes[row.kind]
+        table = self._tables[row.kind]
+        if row.state_word not in table.initial:
+            raise IllegalTransition(row.kind, "nothing", row.state_word, "create")
+        if draft.row(row.uid) is not None or row.uid in group.buried:
+            raise Conflict(f"{row.kind} {row.uid} exists already or did before", remedy="draw a new uid")
+        text = reason_text(write.reason)
+        image = image_of(shape, row, reason=text, now=group.now)
+        draft.put(None, image)
+        draft.record(image, "change", None, image.state, text, group.now)
+
+    def _update(self, draft: "_Draft", write: Update) -> None:
+        shape = self._shapes[write.kind]
+        old = draft.loaded(write.kind, write.uid, write.version)
+        fields = write.fields
+        if fields and not fields.keys() <= shape.settable:
+            wrong = ", ".join(sorted(fields.keys() - shape.settable))
+            raise InvalidSpec(f"an update of {write.kind} cannot set {wrong}", remedy="states move by steps")
+        news = write.reason if write.reason is not None and _is_news(old, write) else None
+        if not (write.steps or fields or write.notes or news):
+            draft.versions[old.uid] = old.version
+            return
+        image = _with_fields(old, fields)
+        image.version = old.version + 1
+        image.updated_at = draft.group.now
+        self._steps(draft, image, write)
+        if news is not None:
+            draft.note(image, news, current=True)
+        for note in write.notes:
+            draft.note(image, note)
+        draft.put(old, image)
+
+    def _steps(self, draft: "_Draft", image: Image, write: Update) -> None:
+        check = self._tables[write.kind].check
+        last: Reason | None = None
+        for step in write.steps:
+            target = str(step.to)
+            check(image.state, target, step.trigger)
+            if step.reason is not last:
+                image.reason, last = reason_text(step.reason), step.reason
+            at = draft.group.now if step.at is None else step.at
+            draft.record(image, "change", image.state, target, image.reason, at)
+            image.state = target
+
+    def _remove(self, draft: "_Draft", write: Remove) -> None:
+        old = draft.loaded(write.kind, write.uid, write.version)
+        gone = replace(old, version=old.version + 1, reason=reason_text(write.reason))
+        draft.record(gone, "change", old.state, "deleted", gone.reason, draft.group.now)
+        draft.bury(old, gone)
+
+
+class _Draft:
+    """One change in the making, seen over its group; kept whole or dropped."""
+
+    __slots__ = ("actor", "group", "held", "history", "names", "new_keys", "rows", "tombstones", "versions")
+
+    def __init__(self, group: Group, actor: str) -> None:
+        self.group = group
+        self.actor = actor
+        self.versions: dict[str, int] = {}
+        self.rows: dict[str, Image | None] = {}
+        self.names: dict[NameKey, str | None] = {}
+        self.held: dict[HoldingKey, Hold | None] = {}
+        self.history: list[HistoryValues] = []
+        self.tombstones: list[tuple[Any, ...]] = []
+        self.new_keys: list[tuple[Any, ...]] = []
+
+    def row(self, uid: str) -> Image | None:
+        return self.rows[uid] if uid in self.rows else self.group.rows.get(uid)
+
+    def loaded(self, kind: str, uid: str, version: int) -> Image:
+        """The row at exactly that version."""
+        if uid in self.versions:
+            raise InvalidSpec(f"one change writes {kind} {uid} twice", remedy="put the steps into one update")
+        row = self.group.rows.get(uid)
+        if row is None or row.shape.kind != kind:
+            raise StaleVersion(
+                f"cannot write {kind} {uid}: there is no such row any more",
+                remedy="load again and decide anew",
+                target=f"{kind} {uid}",
+            )
+        if row.version != version:
+            raise StaleVersion(
+                f"cannot write {row.target}: it is at version {row.version}, the decision was made on {version}",
+                remedy="load again and decide anew",
+                target=row.target,
+            )
+        return row
+
+    def put(self, old: Image | None, new: Image) -> None:
+        """Replace a row; a live one claims its name."""
+        self.rows[new.uid] = new
+        self.versions[new.uid] = new.version
+        if new.shape.claims_name:
+            self._claim(old, new)
+
+    def _claim(self, old: Image | None, new: Image) -> None:
+        was, now = _name_of(old), _name_of(new)
+        if was == now:
+            return
+        if was is not None:
+            self.names[was] = None
+        if now is not None:
+            owner = self.names[now] if now in self.names else self.group.names.get(now)
+            if owner not in (None, new.uid):
+                raise Conflict(
+                    f"{new.target} exists already",
+                    remedy="change that one, delete it first, or choose another name",
+                    target=new.target,
+                )
+            self.names[now] = new.uid
+
+    def bury(self, old: Image, gone: Image) -> None:
+        """Remove a row and keep its tombstone."""
+        self.rows[old.uid] = None
+        self.versions[old.uid] = gone.version
+        name = _name_of(old)
+        if name is not None:
+            self.names[name] = None
+        digest, when = _digest(old), self.group.now
+        self.tombstones.append(
+            (old.uid, old.shape.kind, old.namespace, old.name, digest, old.state, gone.reason, self.actor, when)
+        )
+
+    def record(self, row: Image, kind: str, source: str | None, to: str | None, reason: Any, at: float) -> None:
+        """Append one history row."""
+        self.history.append(
+            (
+                row.shape.kind,
+                row.uid,
+                row.root,
+                row.namespace,
+                row.name,
+                kind,
+                source,
+                to,
+                reason,
+                self.actor,
+                at,
+                row.version,
+            )
+        )
+
+    def note(self, row: Image, reason: Reason, *, current: bool = False) -> None:
+        """Append a history row that changes no state; `current` makes it the row's reason too."""
+        text = reason_text(reason)
+        if current:
+            row.reason = text
+        self.record(row, "note", row.state, row.state, text, self.group.now)
+
+    def remember(self, key: Key) -> None:
+        """Keep the key's answer."""
+        self.new_keys.append((key.namespace, key.key, key.intent, dumps(key.result), self.group.now))
+
+    def keep(self, key: Key | None) -> Applied:
+        """Make the draft part of its group."""
+        group = self.group
+        group.rows.update(self.rows)
+        group.history += self.history
+        for name, owner in self.names.items():
+            _set(group.names, name, owner)
+        for holding, hold in self.held.items():
+            group.let_go(holding)
+            if hold is not None:
+                group.hold(hold)
+        for uid, row in self.rows.items():
+            if row is None:
+                group.buried.add(uid)
+        group.tombstones += self.tombstones
+        for values in self.new_keys:
+            group.keys[values[0], values[1]] = (values[2], values[3])
+        group.new_keys += self.new_keys
+        return Applied(self.versions, key.result if key else None, history_end=len(group.history))
+
+
+def _set(target: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is None:
+        target.pop(key, None)
+    else:
+        target[key] = value
+
+
+def _name_of(row: Image | None) -> NameKey | None:
+    return (row.shape.kind, row.namespace, row.name) if row is not None and row.live else None
+
+
+def _replay(group: Group, key: Key) -> Applied | None:
+    stored = group.keys.get((key.namespace, key.key))
+    if stored is None:
+        return None
+    intent, result = stored
+    if intent != key.intent:
+        raise KeyReused(
+            f"the key {key.key!r} was used for a different request",
+            remedy="draw a new key for a new request; repeat the first request unchanged to get its answer",
+        )
+    return Applied({}, loads(result), replayed=True, history_end=len(group.history))
+
+
+def _check_fence(group: Group, fence: Fence) -> None:
+    held = group.leases.get(fence.name)
+    if held != fence.generation:
+        now = "nobody holds it" if held is None else f"generation {held} holds it"
+        raise Fenced(
+            f"the lease {fence.name!r} is no longer held by generation {fence.generation}: {now}; nothing was written",
+            remedy="acquire the lease again and load again",
+        )
+
+
+def _is_news(old: Image, write: Update) -> bool:
+    assert write.reason is not None
+    if write.steps:
+        last = write.steps[-1].reason
+        return (last.code, canonical(last.params)) != (write.reason.code, canonical(write.reason.params))
+    if old.reason is None:
+        return True
+    stored = loads(old.reason)
+    if stored["code"] != write.reason.code:
+        return True
+    return canonical(stored.get("params") or {}) != canonical(write.reason.params)
+
+
+def _with_fields(old: Image, fields: Mapping[str, Any]) -> Image:
+    """A copy of the row with `fields` set; `doc` is only rewritten when a field of it is among them."""
+    new = Image(
+        old.shape,
+        old.uid,
+        old.namespace,
+        old.name,
+        old.state,
+        old.version,
+        old.created_at,
+        old.updated_at,
+        old.reason,
+        old.searched,
+        old.doc,
+    )
+    if not fields:
+        return new
+    rest = dict(fields)
+    new.namespace = rest.pop("namespace", old.namespace)
+    new.name = rest.pop("name", old.name)
+    columns = old.shape.searched
+    if not rest.keys().isdisjoint(columns):
+        new.searched = tuple(rest.pop(c, v) for c, v in zip(columns, old.searched, strict=True))
+    if rest:
+        new.doc = dumps({**loads(old.doc), **rest})
+    return new
+
+
+def _digest(row: Image) -> str:
+    """What it was: its own digest where it has one, else of its spec, else of all its fields."""
+    doc = loads(row.doc)
+    if doc.get("digest"):
+        return str(doc["digest"])
+    return "sha256:" + hashlib.sha256(canonical(doc.get("spec") or doc)).hexdigest()
+
+
+def _hold(draft: _Draft, write: Hold) -> None:
+    key, group = (write.worker, write.epoch), draft.group
+    if draft.held.get(key) is not None or (key not in draft.held and key in group.held):
+        raise StaleVersion(f"worker {write.worker} holds a place for epoch {write.epoch} already")
+    here = [group.held[k] for k in group.held_on.get(write.machine, ()) if k not in draft.held]
+    here += [h for h in draft.held.values() if h is not None and h.machine == write.machine]
+    taken = {gpu for h in here for gpu in h.gpus} & set(write.gpus)
+    if taken:
+        raise StaleVersion(
+            f"GPU {', '.join(map(str, sorted(taken)))} of machine {write.machine} is held already",
+            remedy="load again and decide anew",
+        )
+    cpu, memory = sum(h.cpu_milli for h in here), sum(h.memory_bytes for h in here)
+    _within("cpu_milli", write.limit_cpu_milli, cpu, write.cpu_milli, write.machine)
+    _within("memory_bytes", write.limit_memory_bytes, memory, write.memory_bytes, write.machine)
+    draft.held[key] = write
+
+
+def _within(what: str, limit: int | None, used: int, wanted: int, machine: str) -> None:
+    if limit is not None and used + wanted > limit:
+        raise StaleVersion(
+            f"machine {machine} has {max(0, limit - used)} {what} free and {wanted} were asked for",
+            remedy="load again and decide anew",
+        )
+
+
+def _release(draft: _Draft, write: Release) -> None:
+    for key in (*draft.group.held_by.get(write.worker, ()), *draft.held):
+        if key[0] == write.worker:
+            draft.held[key] = None

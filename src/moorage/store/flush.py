@@ -1,0 +1,134 @@
+"""Writes what a group came to, in few statements: deletes, then updates, then inserts, then history.
+
+In that order a name or a GPU given up in the group is free for whoever takes it in the same group. Called by
+`writer.py` inside the group's transaction; decides nothing.
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from moorage.store.batch import HISTORY, Group
+from moorage.store.rows import Image
+from moorage.store.sql import Sql
+
+NOTIFY_CHANNEL = "moorage_history"
+"""Where other processes listen for commits (PostgreSQL)."""
+
+
+class Flusher:
+    """Writes groups.
+
+    Args:
+        sql: statements of the engine.
+    """
+
+    def __init__(self, sql: Sql) -> None:
+        self._sql = sql
+        self._history = sql.insert(sql.tables.history, HISTORY)
+        self._last_seq: sa.Select[Any] = sa.select(sa.func.coalesce(sa.func.max(sql.tables.history.c.seq), 0))
+
+    def flush(self, connection: sa.Connection, group: Group) -> int:
+        """Write everything; the answer is the place in history before the group's first row (SQLite)."""
+        self._rows(connection, group)
+        self._holdings(connection, group)
+        tables = self._sql.tables
+        if group.tombstones:
+            self._sql.insert(tables.tombstones).run(connection, group.tombstones)
+        if group.new_keys:
+            self._sql.insert(tables.keys).run(connection, group.new_keys)
+        before = self._before(connection)
+        if group.history:
+            rows = [(seq, *values) for seq, values in enumerate(group.history, before + 1)]
+            self._history.run(connection, rows)
+            if self._sql.postgres:
+                connection.exec_driver_sql("SELECT pg_notify(%(channel)s, '')", {"channel": NOTIFY_CHANNEL})
+        return before
+
+    def _before(self, connection: sa.Connection) -> int:
+        """The last place taken. On PostgreSQL places count within the transaction, so none is."""
+        if self._sql.postgres:
+            return 0
+        return int(self._sql.cached("last_seq", lambda: self._last_seq).run(connection).scalar_one())
+
+    def _rows(self, connection: sa.Connection, group: Group) -> None:
+        deleted: dict[str, list[tuple[Any, ...]]] = {}
+        updated: dict[tuple[str, tuple[str, ...]], list[tuple[Any, ...]]] = {}
+        created: dict[str, list[tuple[Any, ...]]] = {}
+        base = group.base
+        for uid, row in group.rows.items():
+            old = base.get(uid)
+            if row is old:
+                continue
+            if row is None:
+                if old is not None:
+                    deleted.setdefault(old.shape.kind, []).append((uid,))
+            elif old is None:
+                created.setdefault(row.shape.kind, []).append(_all_values(row))
+            else:
+                names, values = _changed(old, row)
+                updated.setdefault((row.shape.kind, names), []).append(values)
+        tables = self._sql.tables.nouns
+        for kind, rows in deleted.items():
+            self._sql.delete(tables[kind], ("uid",)).run(connection, rows)
+        for (kind, names), rows in updated.items():
+            self._sql.update(tables[kind], names).run(connection, rows)
+        for kind, rows in created.items():
+            self._sql.insert(tables[kind]).run(connection, rows)
+
+    def _holdings(self, connection: sa.Connection, group: Group) -> None:
+        before, after = group.held_before, group.held
+        gone = [key for key, hold in before.items() if after.get(key) is not hold]
+        come = [hold for key, hold in after.items() if before.get(key) is not hold]
+        held, gpus = self._sql.tables.holdings, self._sql.tables.holding_gpus
+        if gone:
+            self._sql.delete(gpus, ("worker", "epoch")).run(connection, gone)
+            self._sql.delete(held, ("worker", "epoch")).run(connection, gone)
+        if come:
+            self._sql.insert(held).run(
+                connection, [(h.worker, h.epoch, h.machine, h.cpu_milli, h.memory_bytes) for h in come]
+            )
+            taken = [(h.machine, gpu, h.worker, h.epoch) for h in come for gpu in h.gpus]
+            self._sql.insert(gpus).run(connection, taken)
+
+
+def _all_values(row: Image) -> tuple[Any, ...]:
+    """In the order of the table's columns."""
+    return (
+        row.uid,
+        row.namespace,
+        row.name,
+        row.state,
+        row.version,
+        row.created_at,
+        row.updated_at,
+        row.reason,
+        row.live,
+        *row.searched,
+        row.doc,
+    )
+
+
+def _changed(old: Image, new: Image) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Columns to set and their values, the uid last.
+
+    Only what differs is named: SQLite rewrites the index entries of every column that a statement sets.
+    """
+    names: list[str] = ["version", "updated_at"]
+    values: list[Any] = [new.version, new.updated_at]
+    for name in ("state", "reason", "doc", "namespace", "name"):
+        value = getattr(new, name)
+        if value is not getattr(old, name):
+            names.append(name)
+            values.append(value)
+    if new.searched is not old.searched:
+        for name, was, value in zip(new.shape.searched, old.searched, new.searched, strict=True):
+            if was != value:
+                names.append(name)
+                values.append(value)
+    if new.shape.claims_name and new.live != old.live:
+        names.append("live")
+        values.append(new.live)
+    values.append(new.uid)
+    return tuple(names), tuple(values)
+

@@ -1,0 +1,244 @@
+"""Reads what a group's changes name, inside the group's transaction, with the locks that keep it true until the commit.
+
+SQLite: `BEGIN IMMEDIATE` has the only write lock, so plain reads suffice, and rows this process wrote last are kept in
+memory while no other connection has written (`PRAGMA data_version`). PostgreSQL: rows are locked in the order of their
+uids, machines whose room is counted by an advisory lock in order of their uids (versions do not stop write skew).
+Called by `writer.py`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from moorage.domain.changes import Change, Create, Hold, Release
+from moorage.store.batch import Group
+from moorage.store.rows import Image, Shape, image_from
+from moorage.store.sql import Sql
+
+CACHED_ROWS_MAX = 16_384
+"""Rows kept between groups: about 1 KB each, more than a busy control plane touches again and again."""
+
+_MACHINE_LOCKS = 0x6D6F6F72
+"""Class of the advisory locks (PostgreSQL shares one number space with every other application of the database)."""
+
+
+@dataclass(slots=True)
+class _Needs:
+    """What a group names."""
+
+    uids: dict[str, set[str]] = field(default_factory=dict)
+    created: set[str] = field(default_factory=set)
+    names: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    keys: set[tuple[str, str]] = field(default_factory=set)
+    leases: set[str] = field(default_factory=set)
+    machines: set[str] = field(default_factory=set)
+    workers: set[str] = field(default_factory=set)
+
+
+class Loader:
+    """Loads groups and keeps the rows last written.
+
+    Args:
+        sql: statements of the engine.
+        shapes: how each noun is stored.
+    """
+
+    def __init__(self, sql: Sql, shapes: dict[str, Shape]) -> None:
+        self._sql = sql
+        self._shapes = shapes
+        self._cache: dict[str, Image] = {}
+        self._data_version: int | None = None
+
+    def load(self, connection: sa.Connection, changes: Sequence[Change], now: float) -> Group:
+        """The group of `changes` at `now` (seconds since the epoch)."""
+        needs = _needs(changes)
+        group = Group(now=now)
+        self._forget_if_others_wrote(connection)
+        self._load_leases(connection, needs, group)
+        self._load_keys(connection, needs, group)
+        self._load_holdings(connection, needs, group)
+        for kind in sorted(needs.uids):
+            self._load_rows(connection, kind, needs.uids[kind], group)
+        group.rows.update(group.base)
+        self._load_names(connection, needs, group)
+        return group
+
+    def keep(self, group: Group) -> None:
+        """Remember what the group wrote, after its commit."""
+        cache = self._cache
+        for uid, row in group.rows.items():
+            cache.pop(uid, None)
+            if row is not None:
+                cache[uid] = row
+        while len(cache) > CACHED_ROWS_MAX:
+            del cache[next(iter(cache))]
+
+    def forget(self) -> None:
+        """Drop what is remembered: the connection is another one or a commit's outcome is unknown."""
+        self._cache.clear()
+        self._data_version = None
+
+    def _forget_if_others_wrote(self, connection: sa.Connection) -> None:
+        if self._sql.postgres:
+            return
+        seen = connection.exec_driver_sql("PRAGMA data_version").scalar_one()
+        if seen != self._data_version:
+            self._cache.clear()
+            self._data_version = seen
+
+    def _load_rows(self, connection: sa.Connection, kind: str, uids: set[str], group: Group) -> None:
+        if self._sql.postgres:
+            self._lock_rows(connection, kind, uids, group)
+            return
+        cache = self._cache
+        missing = []
+        for uid in uids:
+            row = cache.get(uid)
+            if row is not None and row.shape.kind == kind:
+                group.base[uid] = row
+            else:
+                missing.append(uid)
+        if missing:
+            self._read_rows(connection, kind, missing, group)
+
+    def _lock_rows(self, connection: sa.Connection, kind: str, uids: set[str], group: Group) -> None:
+        """Lock all rows; read only those that were not written by us last (same uid and version: same row)."""
+        table = self._sql.tables.nouns[kind]
+        statement = self._sql.cached(
+            ("lock", kind),
+            lambda: sa.select(table.c.uid, table.c.version)
+            .where(self._sql.one_of(table.c.uid, "uids"))
+            .order_by(table.c.uid)
+            .with_for_update(),
+        )
+        missing = []
+        for uid, version in statement.run(connection, uids=self._sql.many(sorted(uids))):
+            row = self._cache.get(uid)
+            if row is not None and row.version == version and row.shape.kind == kind:
+                group.base[uid] = row
+            else:
+                missing.append(uid)
+        if missing:
+            self._read_rows(connection, kind, missing, group)
+
+    def _read_rows(self, connection: sa.Connection, kind: str, uids: Iterable[str], group: Group) -> None:
+        shape, table = self._shapes[kind], self._sql.tables.nouns[kind]
+        statement = self._sql.cached(
+            ("load", kind),
+            lambda: sa.select(*(table.c[n] for n in shape.columns)).where(self._sql.one_of(table.c.uid, "uids")),
+        )
+        for values in statement.run(connection, uids=self._sql.many(uids)):
+            group.base[values[0]] = image_from(shape, values)
+
+    def _load_names(self, connection: sa.Connection, needs: _Needs, group: Group) -> None:
+        for kind, names in needs.names.items():
+            table = self._sql.tables.nouns[kind]
+            statement = self._sql.cached(
+                ("names", kind),
+                lambda table=table: sa.select(table.c.namespace, table.c.name, table.c.uid)
+                .where(table.c.live, self._sql.one_of(table.c.name, "names")),
+            )
+            found = statement.run(connection, names=self._sql.many({name for _, name in names}))
+            for namespace, name, uid in found:
+                group.names[kind, namespace, name] = uid
+        if needs.created:
+            table = self._sql.tables.tombstones
+            statement = self._sql.cached(
+                "buried", lambda: sa.select(table.c.uid).where(self._sql.one_of(table.c.uid, "uids"))
+            )
+            group.buried.update(uid for (uid,) in statement.run(connection, uids=self._sql.many(needs.created)))
+
+    def _load_keys(self, connection: sa.Connection, needs: _Needs, group: Group) -> None:
+        if not needs.keys:
+            return
+        table = self._sql.tables.keys
+        statement = self._sql.cached(
+            "keys",
+            lambda: sa.select(table.c.namespace, table.c.key, table.c.intent, table.c.result)
+            .where(self._sql.one_of(table.c.key, "keys")),
+        )
+        for namespace, key, intent, result in statement.run(
+            connection, keys=self._sql.many(sorted({key for _, key in needs.keys}))
+        ):
+            group.keys[namespace, key] = (intent, result)
+
+    def _load_leases(self, connection: sa.Connection, needs: _Needs, group: Group) -> None:
+        if not needs.leases:
+            return
+        table = self._sql.tables.leases
+        statement = self._sql.cached(
+            "fences",
+            lambda: sa.select(table.c.name, table.c.generation)
+            .where(self._sql.one_of(table.c.name, "names"), table.c.owner != "")
+            .order_by(table.c.name)
+            .with_for_update(read=True),
+        )
+        found = statement.run(connection, names=self._sql.many(sorted(needs.leases)))
+        group.leases.update({name: generation for name, generation in found})
+
+    def _load_holdings(self, connection: sa.Connection, needs: _Needs, group: Group) -> None:
+        if not (needs.machines or needs.workers):
+            return
+        if self._sql.postgres:
+            for machine in sorted(needs.machines):
+                connection.exec_driver_sql(
+                    "SELECT pg_advisory_xact_lock(%(lock)s, hashtext(%(machine)s))",
+                    {"lock": _MACHINE_LOCKS, "machine": machine},
+                )
+        for hold in read_holdings(self._sql, connection, needs.machines, needs.workers):
+            group.hold(hold)
+        group.held_before = dict(group.held)
+
+
+def read_holdings(
+    sql: Sql, connection: sa.Connection, machines: Iterable[str] | None, workers: Iterable[str] = ()
+) -> list[Hold]:
+    """Holdings on any of `machines` or of any of `workers`; `machines=None` means all of them."""
+    held, gpu = sql.tables.holdings, sql.tables.holding_gpus
+
+    def select() -> sa.Select[Any]:
+        joined = sa.outerjoin(held, gpu, (gpu.c.worker == held.c.worker) & (gpu.c.epoch == held.c.epoch))
+        columns = (held.c.machine, held.c.worker, held.c.epoch, held.c.cpu_milli, held.c.memory_bytes, gpu.c.gpu)
+        every = sa.select(*columns).select_from(joined).order_by(held.c.machine, held.c.worker, held.c.epoch, gpu.c.gpu)
+        if machines is None:
+            return every
+        return every.where(sa.or_(sql.one_of(held.c.machine, "machines"), sql.one_of(held.c.worker, "workers")))
+
+    statement = sql.cached(("holdings", machines is None), select)
+    given = {} if machines is None else {"machines": sql.many(machines), "workers": sql.many(workers)}
+    found: dict[tuple[str, int], Hold] = {}
+    for machine, worker, epoch, cpu_milli, memory_bytes, number in statement.run(connection, **given):
+        before = found.get((worker, epoch))
+        gpus = (*(before.gpus if before else ()), *((number,) if number is not None else ()))
+        found[worker, epoch] = Hold(machine, worker, epoch, gpus, cpu_milli, memory_bytes)
+    return list(found.values())
+
+
+def _needs(changes: Sequence[Change]) -> _Needs:
+    needs = _Needs()
+    for change in changes:
+        if change.key is not None:
+            needs.keys.add((change.key.namespace, change.key.key))
+        if change.fence is not None:
+            needs.leases.add(change.fence.name)
+        for write in change.writes:
+            if isinstance(write, Hold):
+                needs.machines.add(write.machine)
+                needs.workers.add(write.worker)
+            elif isinstance(write, Release):
+                needs.workers.add(write.worker)
+            elif isinstance(write, Create):
+                _need_created(needs, write)
+            else:
+                needs.uids.setdefault(write.kind, set()).add(write.uid)
+    return needs
+
+
+def _need_created(needs: _Needs, write: Create) -> None:
+    row = write.row
+    needs.uids.setdefault(row.kind, set()).add(row.uid)
+    needs.created.add(row.uid)
+    if row.kind in ("Deployment", "Run"):
+        needs.names.setdefault(row.kind, set()).add((row.namespace, row.name))

@@ -1,0 +1,216 @@
+"""Noun ⇄ row. One `Shape` a noun says which field lives in which column and which in `doc`.
+
+Forward compatible: unknown keys of `doc` are ignored, missing ones get the field's default, so a row written by the
+release before or after can be read. Called by `batch.py` (writes) and `store.py` (reads). No SQL here.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, TypeVar, get_type_hints
+
+import orjson
+
+from moorage.domain.errors import InvalidSpec
+from moorage.domain.nouns import KINDS, Noun
+from moorage.domain.reasons import Reason
+from moorage.domain.states import TERMINAL_RUN
+from moorage.store.tables import NAMED_ONCE, searched_fields
+
+N = TypeVar("N", bound=Noun)
+
+FIXED = ("uid", "namespace", "name", "state", "version", "created_at", "updated_at", "reason")
+"""Columns of every noun, in the order in which rows are selected; the searched ones and `doc` follow."""
+
+_PROTECTED = frozenset({"uid", "version", "created_at", "updated_at", "reason"})
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How one noun is stored.
+
+    Args:
+        searched: fields with a column of their own.
+        doc: fields kept in the `doc` column.
+        tuples: those of `doc` that are tuples in the noun and lists in JSON.
+        settable: fields that an `Update` may set.
+        claims_name: whether its live rows have (namespace, name) to themselves.
+    """
+
+    cls: type[Noun]
+    kind: str
+    table: str
+    states: type[StrEnum]
+    searched: tuple[str, ...]
+    doc: tuple[str, ...]
+    tuples: frozenset[str]
+    settable: frozenset[str]
+    claims_name: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns in the order of `decode`."""
+        return (*FIXED, *self.searched, "doc")
+
+
+@dataclass(slots=True)
+class Image:
+    """A row as the writer handles it: columns decoded, `reason` and `doc` still JSON text.
+
+    Decoding and encoding JSON is most of the cost of a write, so an update that leaves `doc` alone never touches it.
+    """
+
+    shape: Shape
+    uid: str
+    namespace: str
+    name: str
+    state: str
+    version: int
+    created_at: float
+    updated_at: float
+    reason: bytes | str | None
+    searched: tuple[Any, ...]
+    doc: bytes | str
+
+    def get(self, field: str) -> Any:
+        """A searched column, or None where the noun has none of that name."""
+        searched = self.shape.searched
+        return self.searched[searched.index(field)] if field in searched else None
+
+    @property
+    def live(self) -> bool:
+        """Whether the row claims its name."""
+        if self.shape.kind == "Deployment":
+            return True
+        if self.shape.kind == "Run":
+            return bool(self.name) and self.get("deployment") is None and self.state not in _TERMINAL_RUN
+        return False
+
+    @property
+    def root(self) -> str:
+        """The uid under which the history of everything that belongs together is read."""
+        kind = self.shape.kind
+        if kind == "Deployment":
+            return self.uid
+        if kind == "Operation":
+            return self.get("target") or self.uid
+        return self.get("deployment") or self.get("run") or self.uid
+
+    @property
+    def target(self) -> str:
+        """What a message about it says."""
+        return f"{self.shape.kind} {self.namespace}/{self.name or self.uid}"
+
+
+_TERMINAL_RUN = frozenset(str(s) for s in TERMINAL_RUN)
+
+
+def dumps(value: Any) -> str:
+    """JSON text of plain values, tuples and read-only mappings.
+
+    Raises:
+        InvalidSpec: the value has no JSON form.
+    """
+    try:
+        return orjson.dumps(value, default=_plain).decode()
+    except (TypeError, ValueError) as error:
+        raise InvalidSpec(f"a value cannot be stored as JSON: {error}", remedy="use JSON values only") from error
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with sorted keys, to compare and to digest."""
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS)
+
+
+def loads(text: bytes | str) -> Any:
+    """The reverse of `dumps`."""
+    return orjson.loads(text)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping | MappingProxyType):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+def shape_of(cls: type[Noun]) -> Shape:
+    """The shape of one noun, read off its dataclass."""
+    hints = get_type_hints(cls)
+    searched = searched_fields(cls)
+    doc = tuple(
+        f.name for f in dataclasses.fields(cls) if f.name not in {*FIXED, *searched, cls.state_field}
+    )
+    return Shape(
+        cls=cls,
+        kind=cls.kind,
+        table=cls.kind.lower(),
+        states=hints[cls.state_field],
+        searched=searched,
+        doc=doc,
+        tuples=frozenset(n for n in doc if getattr(hints[n], "__origin__", None) is tuple),
+        settable=frozenset({"namespace", "name", *searched, *doc} - _PROTECTED),
+        claims_name=cls.kind in NAMED_ONCE,
+    )
+
+
+def shapes() -> Mapping[str, Shape]:
+    """The shape of every noun by its kind word."""
+    return {kind: shape_of(cls) for kind, cls in KINDS.items()}
+
+
+def image_of(shape: Shape, row: Noun, *, reason: str, now: float) -> Image:
+    """The first image of a row that is created at `now` (seconds since the epoch)."""
+    return Image(
+        shape=shape,
+        uid=row.uid,
+        namespace=row.namespace,
+        name=row.name,
+        state=row.state_word,
+        version=1,
+        created_at=row.created_at or now,
+        updated_at=now,
+        reason=reason,
+        searched=tuple(getattr(row, c) for c in shape.searched),
+        doc=dumps({n: getattr(row, n) for n in shape.doc}),
+    )
+
+
+def image_from(shape: Shape, values: Sequence[Any]) -> Image:
+    """An image from columns in the order of `Shape.columns`."""
+    return Image(shape, *values[:8], tuple(values[8:-1]), values[-1])
+
+
+def decode(shape: Shape, values: Sequence[Any]) -> Noun:
+    """A noun from columns in the order of `Shape.columns`."""
+    uid, namespace, name, state, version, created_at, updated_at, reason = values[:8]
+    stored = orjson.loads(values[-1])
+    known = {n: stored[n] for n in shape.doc if n in stored}
+    for n in shape.tuples:
+        if n in known:
+            known[n] = tuple(known[n])
+    known.update(zip(shape.searched, values[8:-1], strict=True))
+    known[shape.cls.state_field] = shape.states(state)
+    return shape.cls(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        version=version,
+        created_at=created_at,
+        updated_at=updated_at,
+        reason=reason_from(reason),
+        **known,
+    )
+
+
+def reason_from(text: bytes | str | None) -> Reason | None:
+    """A reason from its stored form."""
+    return Reason.from_wire(orjson.loads(text)) if text else None
+
+
+def reason_text(reason: Reason) -> str:
+    """A reason as it is stored."""
+    return dumps(reason.to_wire())
