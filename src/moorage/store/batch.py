@@ -149,7 +149,7 @@ class Applier:
         text = reason_text(write.reason)
         image = image_of(shape, row, reason=text, now=group.now)
         draft.put(None, image)
-        draft.record(image, "change", None, image.state, text, group.now)
+        draft.record(image, None, image.state, text, group.now)
 
     def _update(self, draft: "_Draft", write: Update) -> None:
         shape = self._shapes[write.kind]
@@ -181,13 +181,13 @@ class Applier:
             if step.reason is not last:
                 image.reason, last = reason_text(step.reason), step.reason
             at = draft.group.now if step.at is None else step.at
-            draft.record(image, "change", image.state, target, image.reason, at)
+            draft.record(image, image.state, target, image.reason, at)
             image.state = target
 
     def _remove(self, draft: "_Draft", write: Remove) -> None:
         old = draft.loaded(write.kind, write.uid, write.version)
         gone = replace(old, version=old.version + 1, reason=reason_text(write.reason))
-        draft.record(gone, "change", old.state, "deleted", gone.reason, draft.group.now)
+        draft.record(gone, old.state, "deleted", gone.reason, draft.group.now)
         draft.bury(old, gone)
 
 
@@ -264,8 +264,8 @@ class _Draft:
             (old.uid, old.shape.kind, old.namespace, old.name, digest, old.state, gone.reason, self.actor, when)
         )
 
-    def record(self, row: Image, kind: str, source: str | None, to: str | None, reason: Any, at: float) -> None:
-        """Append one history row."""
+    def record(self, row: Image, source: str | None, to: str, reason: Any, at: float, *, kind: str = "change") -> None:
+        """Append one history row; `at` in seconds since the epoch."""
         self.history.append(
             (
                 row.shape.kind,
@@ -288,7 +288,7 @@ class _Draft:
         text = reason_text(reason)
         if current:
             row.reason = text
-        self.record(row, "note", row.state, row.state, text, self.group.now)
+        self.record(row, row.state, row.state, text, self.group.now, kind="note")
 
     def remember(self, key: Key) -> None:
         """Keep the key's answer."""

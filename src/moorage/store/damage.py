@@ -25,8 +25,8 @@ CHECKED_ALWAYS_BYTES = 256 * 1024 * 1024
 """Up to this size every page is checked at each opening (well under a second); a larger file only after a crash."""
 
 _REMEDY = (
-    "stop every Moorage process, copy the file and its -wal aside, then restore a backup, or save what is readable with "
-    "`sqlite3 FILE .recover | sqlite3 NEW`"
+    "stop every Moorage process, copy the file and its -wal aside, then restore a backup, or save what is readable "
+    "with `sqlite3 FILE .recover | sqlite3 NEW`"
 )
 
 

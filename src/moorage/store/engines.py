@@ -102,7 +102,7 @@ def _postgres(url: URL) -> sa.Engine:
         from psycopg.types.json import set_json_loads
 
         # Rows keep JSON as text until somebody needs it (see rows.Image).
-        set_json_loads(bytes, connection)
+        set_json_loads(_untouched, connection)
         autocommit = connection.autocommit
         connection.autocommit = True
         connection.execute("SET synchronous_commit = on")
@@ -110,3 +110,7 @@ def _postgres(url: URL) -> sa.Engine:
         connection.autocommit = autocommit
 
     return engine
+
+
+def _untouched(text: str | bytes) -> str | bytes:
+    return text

@@ -65,13 +65,15 @@ class History:
             self._check_floor(connection, query.after)
         equals = {n: v for n in ("uid", "root", "namespace") if (v := getattr(query, n)) is not None}
         key = ("history", tuple(equals), query.after is not None, query.newest_first)
-        statement = self._sql.cached(key, lambda: self._select(tuple(equals), query.after is not None, query.newest_first))
+        statement = self._sql.cached(
+            key, lambda: self._select(tuple(equals), query.after is not None, query.newest_first)
+        )
         given: dict[str, Any] = {**equals, "limit": query.limit}
         if query.after is not None:
             given["after_seq"] = query.after.seq
             if self._sql.postgres:
                 given["after_xid"] = query.after.xid
-        return [self._row(values) for values in statement.run(connection, **given)]
+        return [self._row(values) for values in statement.rows(connection, **given)]
 
     def newest(self, connection: sa.Connection) -> Position:
         """The newest safe place."""
@@ -135,7 +137,7 @@ class History:
 
     def _select(self, equals: Sequence[str], after: bool, newest_first: bool) -> sa.Select[Any]:
         history, order = self._sql.tables.history, self._order()
-        columns = [history.c[n] for n in HISTORY]
+        columns: list[sa.ColumnElement[Any]] = [history.c[n] for n in HISTORY]
         columns.append(history.c.xid if self._sql.postgres else sa.literal_column("0").label("xid"))
         query = sa.select(*columns)
         for name in equals:

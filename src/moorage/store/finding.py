@@ -68,8 +68,10 @@ class Finder:
         if limit is not None:
             given["limit"] = limit
         key = ("find", shape.kind, tuple(forms), sort, after is not None, limit is not None)
-        statement = self._sql.cached(key, lambda: self._select(shape, forms, sort, after is not None, limit is not None))
-        return [cast(N, decode(shape, values)) for values in statement.run(connection, **given)]
+        statement = self._sql.cached(
+            key, lambda: self._select(shape, forms, sort, after is not None, limit is not None)
+        )
+        return [cast(N, decode(shape, values)) for values in statement.rows(connection, **given)]
 
     def tombstones(
         self, connection: sa.Connection, kind: str, namespace: str, name: str | None
@@ -90,7 +92,7 @@ class Finder:
         given = {"kind": kind, "namespace": namespace, **({} if name is None else {"name": name})}
         columns = [c.name for c in table.columns]
         out: list[Mapping[str, Any]] = []
-        for values in statement.run(connection, **given):
+        for values in statement.rows(connection, **given):
             row = dict(zip(columns, values, strict=True))
             out.append({**row, "reason": loads(row["reason"])})
         return out
@@ -103,7 +105,9 @@ class Finder:
         column = "state" if name == shape.cls.state_field else name
         known = {"uid", "namespace", "name", "state", *shape.searched}
         if column not in known:
-            raise InvalidSpec(f"{shape.kind} cannot be found by {name}", remedy=f"use one of {', '.join(sorted(known))}")
+            raise InvalidSpec(
+                f"{shape.kind} cannot be found by {name}", remedy=f"use one of {', '.join(sorted(known))}"
+            )
         return column
 
     def _sort(self, shape: Shape, order: str) -> tuple[str, bool]:
@@ -122,7 +126,9 @@ class Finder:
         )
         found = statement.run(connection, uid=after).one_or_none()
         if found is None:
-            raise Gone(f"{shape.kind} {after}, where the page before ended, is gone", remedy="list again from the start")
+            raise Gone(
+                f"{shape.kind} {after}, where the page before ended, is gone", remedy="list again from the start"
+            )
         return found[0]
 
     def _select(

@@ -131,4 +131,3 @@ def _changed(old: Image, new: Image) -> tuple[tuple[str, ...], tuple[Any, ...]]:
         values.append(new.live)
     values.append(new.uid)
     return tuple(names), tuple(values)
-

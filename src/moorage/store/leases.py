@@ -34,7 +34,9 @@ def acquire(sql: Sql, connection: sa.Connection, wanted: HeldLease, now: float) 
     ).one_or_none()
     if row is None:
         taken = HeldLease(wanted.name, wanted.owner, 1, wanted.expires_at)
-        connection.execute(sa.insert(lease).values(name=taken.name, owner=taken.owner, generation=1, expires_at=taken.expires_at))
+        connection.execute(
+            sa.insert(lease).values(name=taken.name, owner=taken.owner, generation=1, expires_at=taken.expires_at)
+        )
         return taken
     if row.owner not in ("", wanted.owner) and row.expires_at > now:
         return None

@@ -108,13 +108,15 @@ class Loader:
         table = self._sql.tables.nouns[kind]
         statement = self._sql.cached(
             ("lock", kind),
-            lambda: sa.select(table.c.uid, table.c.version)
-            .where(self._sql.one_of(table.c.uid, "uids"))
-            .order_by(table.c.uid)
-            .with_for_update(),
+            lambda: (
+                sa.select(table.c.uid, table.c.version)
+                .where(self._sql.one_of(table.c.uid, "uids"))
+                .order_by(table.c.uid)
+                .with_for_update()
+            ),
         )
         missing = []
-        for uid, version in statement.run(connection, uids=self._sql.many(sorted(uids))):
+        for uid, version in statement.rows(connection, uids=self._sql.many(sorted(uids))):
             row = self._cache.get(uid)
             if row is not None and row.version == version and row.shape.kind == kind:
                 group.base[uid] = row
@@ -129,7 +131,7 @@ class Loader:
             ("load", kind),
             lambda: sa.select(*(table.c[n] for n in shape.columns)).where(self._sql.one_of(table.c.uid, "uids")),
         )
-        for values in statement.run(connection, uids=self._sql.many(uids)):
+        for values in statement.rows(connection, uids=self._sql.many(uids)):
             group.base[values[0]] = image_from(shape, values)
 
     def _load_names(self, connection: sa.Connection, needs: _Needs, group: Group) -> None:
@@ -137,10 +139,11 @@ class Loader:
             table = self._sql.tables.nouns[kind]
             statement = self._sql.cached(
                 ("names", kind),
-                lambda table=table: sa.select(table.c.namespace, table.c.name, table.c.uid)
-                .where(table.c.live, self._sql.one_of(table.c.name, "names")),
+                lambda table=table: sa.select(table.c.namespace, table.c.name, table.c.uid).where(
+                    table.c.live, self._sql.one_of(table.c.name, "names")
+                ),
             )
-            found = statement.run(connection, names=self._sql.many({name for _, name in names}))
+            found = statement.rows(connection, names=self._sql.many({name for _, name in names}))
             for namespace, name, uid in found:
                 group.names[kind, namespace, name] = uid
         if needs.created:
@@ -148,7 +151,7 @@ class Loader:
             statement = self._sql.cached(
                 "buried", lambda: sa.select(table.c.uid).where(self._sql.one_of(table.c.uid, "uids"))
             )
-            group.buried.update(uid for (uid,) in statement.run(connection, uids=self._sql.many(needs.created)))
+            group.buried.update(uid for (uid,) in statement.rows(connection, uids=self._sql.many(needs.created)))
 
     def _load_keys(self, connection: sa.Connection, needs: _Needs, group: Group) -> None:
         if not needs.keys:
@@ -156,10 +159,11 @@ class Loader:
         table = self._sql.tables.keys
         statement = self._sql.cached(
             "keys",
-            lambda: sa.select(table.c.namespace, table.c.key, table.c.intent, table.c.result)
-            .where(self._sql.one_of(table.c.key, "keys")),
+            lambda: sa.select(table.c.namespace, table.c.key, table.c.intent, table.c.result).where(
+                self._sql.one_of(table.c.key, "keys")
+            ),
         )
-        for namespace, key, intent, result in statement.run(
+        for namespace, key, intent, result in statement.rows(
             connection, keys=self._sql.many(sorted({key for _, key in needs.keys}))
         ):
             group.keys[namespace, key] = (intent, result)
@@ -170,13 +174,15 @@ class Loader:
         table = self._sql.tables.leases
         statement = self._sql.cached(
             "fences",
-            lambda: sa.select(table.c.name, table.c.generation)
-            .where(self._sql.one_of(table.c.name, "names"), table.c.owner != "")
-            .order_by(table.c.name)
-            .with_for_update(read=True),
+            lambda: (
+                sa.select(table.c.name, table.c.generation)
+                .where(self._sql.one_of(table.c.name, "names"), table.c.owner != "")
+                .order_by(table.c.name)
+                .with_for_update(read=True)
+            ),
         )
-        found = statement.run(connection, names=self._sql.many(sorted(needs.leases)))
-        group.leases.update({name: generation for name, generation in found})
+        found = statement.rows(connection, names=self._sql.many(sorted(needs.leases)))
+        group.leases.update((name, generation) for name, generation in found)
 
     def _load_holdings(self, connection: sa.Connection, needs: _Needs, group: Group) -> None:
         if not (needs.machines or needs.workers):
@@ -209,7 +215,7 @@ def read_holdings(
     statement = sql.cached(("holdings", machines is None), select)
     given = {} if machines is None else {"machines": sql.many(machines), "workers": sql.many(workers)}
     found: dict[tuple[str, int], Hold] = {}
-    for machine, worker, epoch, cpu_milli, memory_bytes, number in statement.run(connection, **given):
+    for machine, worker, epoch, cpu_milli, memory_bytes, number in statement.rows(connection, **given):
         before = found.get((worker, epoch))
         gpus = (*(before.gpus if before else ()), *((number,) if number is not None else ()))
         found[worker, epoch] = Hold(machine, worker, epoch, gpus, cpu_milli, memory_bytes)

@@ -141,9 +141,7 @@ def shape_of(cls: type[Noun]) -> Shape:
     """The shape of one noun, read off its dataclass."""
     hints = get_type_hints(cls)
     searched = searched_fields(cls)
-    doc = tuple(
-        f.name for f in dataclasses.fields(cls) if f.name not in {*FIXED, *searched, cls.state_field}
-    )
+    doc = tuple(f.name for f in dataclasses.fields(cls) if f.name not in {*FIXED, *searched, cls.state_field})
     return Shape(
         cls=cls,
         kind=cls.kind,
@@ -181,7 +179,9 @@ def image_of(shape: Shape, row: Noun, *, reason: str, now: float) -> Image:
 
 def image_from(shape: Shape, values: Sequence[Any]) -> Image:
     """An image from columns in the order of `Shape.columns`."""
-    return Image(shape, *values[:8], tuple(values[8:-1]), values[-1])
+    uid, namespace, name, state, version, created_at, updated_at, reason = values[:8]
+    searched, doc = tuple(values[8:-1]), values[-1]
+    return Image(shape, uid, namespace, name, state, version, created_at, updated_at, reason, searched, doc)
 
 
 def decode(shape: Shape, values: Sequence[Any]) -> Noun:

@@ -41,6 +41,10 @@ class Statement:
             return connection.exec_driver_sql(self.text, values)
         return connection.exec_driver_sql(self.text, tuple(values[name] for name in self.order))
 
+    def rows(self, connection: sa.Connection, **values: Any) -> Sequence[Any]:
+        """Execute and fetch everything."""
+        return self.run(connection, **values).fetchall()
+
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
@@ -71,7 +75,7 @@ class Sql:
     def __init__(self, *, postgres: bool) -> None:
         self.postgres = postgres
         self.tables: Tables = build(postgres=postgres)
-        self._dialect: Dialect = PGDialect_psycopg() if postgres else sqlite.dialect()
+        self._dialect: Dialect = _postgres_dialect() if postgres else sqlite.dialect()
         self._bulks: dict[tuple[Any, ...], Bulk] = {}
         self._statements: dict[Any, Statement] = {}
 
@@ -151,6 +155,12 @@ class Sql:
             return sa.delete(table).where(*(table.c[n] == _raw(n) for n in names))
         rows = _unnested({n: table.c[n].type for n in names})
         return sa.delete(table).where(*(table.c[n] == rows.c[n] for n in names))
+
+
+def _postgres_dialect() -> Dialect:
+    make: Any = PGDialect_psycopg
+    dialect: Dialect = make()
+    return dialect
 
 
 def own_xid() -> ColumnElement[int]:

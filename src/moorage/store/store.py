@@ -21,7 +21,7 @@ from moorage.store import feed, leases
 from moorage.store.cursors import Cursors, Position
 from moorage.store.finding import Finder
 from moorage.store.load import read_holdings
-from moorage.store.rows import Shape, loads
+from moorage.store.rows import Shape
 from moorage.store.sql import Sql
 from moorage.store.watch import Watch
 from moorage.store.writer import Writer

@@ -1,10 +1,11 @@
 """The one writer of a store: a thread that commits what is queued in groups, one transaction and one fsync a group.
 
-Items stay apart: a stale, conflicting, fenced or illegal one fails alone, with everything it wrote dropped in memory; one
-that the database refuses (a poisonous one) is found by halving the group and fails alone too. A caller hears of success
-only after the commit. A caller that goes away leaves its item in the group: it is written or not as if it had stayed.
+Items stay apart: a stale, conflicting, fenced or illegal one fails alone, with everything it wrote dropped in
+memory; one that the database refuses (a poisonous one) is found by halving the group and fails alone too. A caller
+hears of success only after the commit. A caller that goes away leaves its item in the group: it is written or not as
+if it had stayed.
 
-Called by `store.py` on the event loop; nothing here awaits, and nothing but the database is waited for in a transaction.
+Called by `store.py` on the event loop; nothing here awaits, and in a transaction only the database is waited for.
 """
 
 import asyncio
