@@ -1,0 +1,271 @@
+"""Deployments: apply, look, switch, wait. Written once; `sync` has the same with blocking methods."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+from moorage.client.applied import AsyncApplied
+from moorage.client.documents import Spec, plain_document
+from moorage.client.logs import log_lines
+from moorage.client.session import Session
+from moorage.client.waiting import DEPLOYMENT_GOALS, Beside, Bound, Goal, judge, needs_beside
+from moorage.client.watching import INTERVAL_S, Outcome, Sight, Watch, watch
+from moorage.domain.errors import InvalidSpec, NotFound
+
+Json = dict[str, Any]
+Items = list[Json]
+
+
+def selector(labels: Mapping[str, str] | str | None) -> str | None:
+    """A label selector as the API takes it: `team=search,tier!=dev`."""
+    if labels is None or isinstance(labels, str):
+        return labels
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+class AsyncDeployments:
+    """`client.deployments`. Every method takes `namespace`; None is the client's own."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def apply(
+        self,
+        spec: Spec,
+        *,
+        key: str | None = None,
+        create_only: bool = False,
+    ) -> AsyncApplied:
+        """Make it so. The same spec again changes nothing.
+
+        Args:
+            spec: a document, a mapping of its fields, or the path of a file with one.
+            key: idempotency key; None draws one.
+            create_only: refuse where a deployment of that name exists.
+
+        Raises:
+            InvalidSpec: the spec is wrong, here or at the server.
+            Conflict: it contradicts what is recorded (deleted just now, failed, or `create_only`).
+        """
+        plain = plain_document(spec, "Deployment", self._session.namespace)
+        path = self._session.path("deployments", plain["name"], namespace=plain["namespace"])
+        headers = {"If-None-Match": "*"} if create_only else None
+        answer = await self._session.change("PUT", path, body=plain, key=key, headers=headers)
+        return _applied(answer, self)
+
+    async def plan(self, spec: Spec) -> Json:
+        """What an apply would change: `changes`, `actions`, `warnings`, `touches`. Nothing is written."""
+        plain = plain_document(spec, "Deployment", self._session.namespace)
+        path = self._session.path("deployments", plain["name"], "plan", namespace=plain["namespace"])
+        answer: Json = await self._session.change("POST", path, body=plain)
+        return answer
+
+    async def get(self, name: str, *, namespace: str | None = None, deleted: bool = False) -> Json:
+        """One deployment; with `deleted`, the tombstone of one that is gone.
+
+        Raises:
+            NotFound: there is none.
+        """
+        path = self._session.path("deployments", name, namespace=namespace)
+        answer: Json = await self._session.get(path, deleted="true" if deleted else None)
+        return answer
+
+    async def list(
+        self,
+        *,
+        labels: Mapping[str, str] | str | None = None,
+        deleted: bool = False,
+        namespace: str | None = None,
+    ) -> Items:
+        """All of them, page after page.
+
+        Args:
+            labels: only those with these; a mapping, or a selector (`team=search,tier!=dev`).
+            deleted: tombstones instead.
+        """
+        path = self._session.path("deployments", namespace=namespace)
+        return await self._session.all(path, labels=selector(labels), deleted="true" if deleted else None)
+
+    async def stop(self, name: str, *, key: str | None = None, namespace: str | None = None) -> Json:
+        """Stop it for good. Answers the operation. A failed one stays failed, and that succeeds."""
+        return await self._post(name, "stop", namespace, key=key)
+
+    async def delete(
+        self, name: str, *, dry_run: bool = False, key: str | None = None, namespace: str | None = None
+    ) -> Json:
+        """Delete it and all that is its own. Answers the operation; with `dry_run`, what it would touch."""
+        path = self._session.path("deployments", name, namespace=namespace)
+        answer: Json = await self._session.change("DELETE", path, key=key, dry_run="true" if dry_run else None)
+        return answer
+
+    async def pause(self, name: str, *, key: str | None = None, namespace: str | None = None) -> Json:
+        """Put it to sleep; the next request wakes it."""
+        return await self._post(name, "pause", namespace, key=key)
+
+    async def wake(self, name: str, *, key: str | None = None, namespace: str | None = None) -> Json:
+        """Wake it now."""
+        return await self._post(name, "wake", namespace, key=key)
+
+    async def scale(
+        self,
+        name: str,
+        *,
+        minimum: int | None = None,
+        maximum: int | None = None,
+        key: str | None = None,
+        namespace: str | None = None,
+    ) -> Json:
+        """Change `replicas.min` and `replicas.max`; the next apply of a file sets them again."""
+        wanted = {"min": minimum, "max": maximum}
+        body = {word: count for word, count in wanted.items() if count is not None}
+        if not body:
+            raise InvalidSpec("scale needs a minimum or a maximum", remedy="say minimum=… or maximum=…")
+        return await self._post(name, "scale", namespace, key=key, body=body)
+
+    async def replicas(self, name: str, *, namespace: str | None = None) -> Items:
+        """Its replicas, ended ones included, oldest first."""
+        return await self._session.all(self._session.path("deployments", name, "replicas", namespace=namespace))
+
+    async def revisions(self, name: str, *, namespace: str | None = None) -> Items:
+        """Its revisions, oldest first."""
+        return await self._session.all(self._session.path("deployments", name, "revisions", namespace=namespace))
+
+    async def history(self, name: str, *, namespace: str | None = None) -> Items:
+        """Every change of it and of what is under it, oldest first; also of a deleted one."""
+        return await self._session.all(self._session.path("deployments", name, "history", namespace=namespace))
+
+    async def why(self, name: str, *, namespace: str | None = None) -> Json:
+        """Why it is as it is, per machine, and the smallest changes that would alter that."""
+        answer: Json = await self._session.get(self._session.path("deployments", name, "why", namespace=namespace))
+        return answer
+
+    async def logs(
+        self,
+        name: str,
+        *,
+        lines: int = 200,
+        follow: bool = False,
+        previous: bool = False,
+        grep: str | None = None,
+        namespace: str | None = None,
+    ) -> AsyncGenerator[Json, None]:
+        """Lines of its servers: `{kind: line|event, line, worker, seq}`.
+
+        Args:
+            lines: how many of the last lines to begin with.
+            follow: go on as they come, through sleep and wake, until it is over.
+            previous: of the attempt before.
+            grep: only lines with this text in them.
+        """
+        path = self._session.path("deployments", name, "logs", namespace=namespace)
+        async for line in log_lines(self._session, path, lines=lines, follow=follow, previous=previous, grep=grep):
+            yield line
+
+    async def wait(
+        self,
+        name: str,
+        goal: str = Goal.READY,
+        *,
+        timeout_s: float | None = 600.0,
+        bound: Bound | None = None,
+        interval_s: float = INTERVAL_S,
+        on_status: Callable[[Json], None] | None = None,
+        namespace: str | None = None,
+    ) -> Outcome:
+        """Wait for a goal.
+
+        Args:
+            name: of the deployment.
+            goal: accepted, ready, live, promoted or stopped.
+            timeout_s: None waits for ever.
+            bound: what the wait belongs to (`Applied.bound`); None: the deployment as it is now.
+            interval_s: seconds between two reads.
+            on_status: called with each deployment object read.
+
+        Raises:
+            WaitFailed: it will not be reached; carries the last object, the reason, exit code and log.
+            WaitTimeout: time is over.
+            NotFound: there was none to begin with.
+        """
+        if goal not in DEPLOYMENT_GOALS:
+            known = ", ".join(sorted(DEPLOYMENT_GOALS))
+            raise InvalidSpec(f"a deployment cannot be waited for until {goal!r}", remedy=f"wait for one of: {known}")
+        namespace = namespace or self._session.namespace
+        watched = _Watched(self._session, namespace, name, Goal(goal), bound or Bound())
+        what = Watch(str(goal), f"Deployment {namespace}/{name}", name, timeout_s, interval_s, on_status)
+        return await watch(what, watched.look, self._session.transport)
+
+    async def _post(self, name: str, verb: str, namespace: str | None, *, key: str | None, body: Any = None) -> Json:
+        path = self._session.path("deployments", name, verb, namespace=namespace)
+        answer: Json = await self._session.change("POST", path, body=body, key=key)
+        return answer
+
+
+class _Watched:
+    """Reads what the rules need, and remembers what was seen, so that a deletion is told from a wrong name."""
+
+    def __init__(self, session: Session, namespace: str, name: str, goal: Goal, bound: Bound) -> None:
+        self._session = session
+        self._path = session.path("deployments", name, namespace=namespace)
+        self._goal = goal
+        self._bound = bound
+
+    async def look(self, limit_s: float) -> Sight:
+        """One look; all reads of it share the limit."""
+        clock = self._session.transport
+        until = clock.monotonic() + limit_s
+        found = await self._deployment(limit_s)
+        self._bound = Bound(self._bound.revision, self._bound.operation, self._bound.deployment or found.get("id"))
+        beside = Beside()
+        if needs_beside(found, self._bound) and not found.get("deleted"):
+            beside = await self._beside(lambda: max(until - clock.monotonic(), 0.05))
+        return Sight(found, judge(self._goal, found, self._bound, beside))
+
+    async def _deployment(self, limit_s: float) -> Json:
+        try:
+            found: Json = await self._session.get(self._path, limit_s=limit_s)
+        except NotFound:
+            gone = await self._tombstone(limit_s)
+            if gone is None:
+                raise
+            return gone
+        return found
+
+    async def _tombstone(self, limit_s: float) -> Json | None:
+        """What is left of it. Without a tombstone of the right identity there never was one."""
+        try:
+            found = await self._session.get(self._path, limit_s=limit_s, deleted="true")
+        except NotFound:
+            return {"deleted": True} if self._bound.deployment else None
+        items = found.get("items", [found]) if isinstance(found, dict) else found
+        return {**items[-1], "deleted": True} if items else None
+
+    async def _beside(self, left_s: Callable[[], float]) -> Beside:
+        revision = operation = None
+        if self._goal is not Goal.STOPPED:
+            revisions = await self._session.all(f"{self._path}/revisions", limit_s=left_s())
+            revision = next((r for r in revisions if r.get("id") == self._bound.revision), None)
+            if self._bound.operation is not None:
+                operation = await self._operation(self._bound.operation, left_s())
+        return Beside(revision, operation)
+
+    async def _operation(self, uid: str, limit_s: float) -> Json | None:
+        try:
+            found: Json = await self._session.get(f"/operations/{uid}", limit_s=limit_s)
+        except NotFound:  # pruned: the deployment and its revision still tell
+            return None
+        return found
+
+
+def _applied(answer: Json, deployments: AsyncDeployments) -> AsyncApplied:
+    return AsyncApplied(
+        deployment=answer["deployment"],
+        revision=_uid(answer.get("revision")),
+        operation=_uid(answer.get("operation")),
+        changed=bool(answer.get("changed", True)),
+        _deployments=deployments,
+    )
+
+
+def _uid(value: Any) -> str | None:
+    """A uid, given as such or as the object that has it."""
+    return value.get("id") if isinstance(value, dict) else value

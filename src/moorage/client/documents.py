@@ -1,0 +1,64 @@
+"""What a caller hands in as a spec, made into the plain document that travels.
+
+The only place of the SDK that needs pydantic and YAML; both are imported when a spec is handed in, so that reading
+commands start without them.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from moorage.domain.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from moorage.wire.spec import Document
+
+    Spec = Document | Mapping[str, Any] | str | Path
+else:
+    Spec = Any
+
+
+def plain_document(spec: "Spec", kind: str, namespace: str) -> dict[str, Any]:
+    """The normalised document.
+
+    Args:
+        spec: a document (`moorage.Deployment(…)`), a mapping with the fields of one, or the path of a file with one.
+        kind: the kind it must be; a mapping may leave it out.
+        namespace: where it belongs if it does not say.
+
+    Raises:
+        InvalidSpec: it is wrong, of another kind, or the file has several documents or cannot be read.
+    """
+    from moorage.wire import spec as specs
+
+    doc: Document
+    if isinstance(spec, Mapping):
+        doc = specs.document({"kind": kind, **spec})
+    elif isinstance(spec, str | Path):
+        doc = _only(specs.parse_documents(_text(Path(spec)), source=str(spec)), str(spec))
+    else:
+        doc = spec
+    if getattr(doc, "kind", None) != kind:
+        raise InvalidSpec(
+            f"a {kind} is needed here, not {getattr(doc, 'kind', None) or type(doc).__name__}",
+            errors=[{"path": "kind", "message": f"must be {kind}"}],
+        )
+    plain = specs.normalise(doc)
+    return plain if "namespace" in doc.model_fields_set else {**plain, "namespace": namespace}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSpec(f"cannot read {path}: {error}", remedy="name a spec file (YAML or JSON)") from error
+
+
+def _only(documents: list["Document"], source: str) -> "Document":
+    if len(documents) != 1:
+        names = ", ".join(f"{d.kind} {d.name}" for d in documents)
+        raise InvalidSpec(
+            f"{source} holds {len(documents)} documents ({names}), and one is applied at a time here",
+            remedy="read them with moorage.wire.spec.parse_documents and apply each, or use `moor apply -f`",
+        )
+    return documents[0]

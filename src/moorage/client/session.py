@@ -1,0 +1,154 @@
+"""One conversation with a control plane: requests, retries under one key, pages, streams that resume.
+
+Written once, as coroutines over a `Transport`; every resource of the SDK goes through here.
+"""
+
+import json
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+from moorage.client.calls import Answer, Call, NoAnswer, StreamRefused, Transport, Trouble
+from moorage.client.failures import failure, unreachable
+from moorage.client.sse import Frame, frames
+from moorage.domain.errors import Gone, MoorageError
+
+RETRY_WAITS_S = (0.2, 1.0)
+"""Waits before a mutation is sent again under its key: long enough for a restarting server, short enough to watch."""
+
+STREAM_SILENCE_S = 60.0
+"""Servers give a sign of life every 15 s; four times that without one is a dead connection."""
+
+RESUME_WAIT_S = 0.5
+RESUME_WAIT_MAX_S = 5.0
+
+PAGE = 500
+
+Json = dict[str, Any]
+
+
+class Session:
+    """Speaks wire.
+
+    Args:
+        transport: how calls travel.
+        namespace: where names are looked up unless said otherwise.
+        timeout_s: seconds for one request.
+    """
+
+    def __init__(self, transport: Transport, namespace: str, timeout_s: float) -> None:
+        self.transport = transport
+        self.namespace = namespace
+        self.timeout_s = timeout_s
+
+    def path(self, collection: str, *parts: str, namespace: str | None = None) -> str:
+        """`/namespaces/NS/COLLECTION/PARTS…`, each part quoted."""
+        return "/" + "/".join(
+            quote(part, safe="") for part in ("namespaces", namespace or self.namespace, collection, *parts)
+        )
+
+    async def get(self, path: str, *, limit_s: float | None = None, **query: Any) -> Any:
+        """A read. One more try when the connection broke (a kept one that the server had closed)."""
+        call = Call("GET", path, query, limit_s=limit_s or self.timeout_s)
+        try:
+            return self._value(await self.transport.send(call))
+        except NoAnswer as cause:
+            if cause.trouble is not Trouble.BROKEN:
+                raise unreachable(cause, self.transport.base_url) from cause
+        try:
+            return self._value(await self.transport.send(call))
+        except NoAnswer as cause:
+            raise unreachable(cause, self.transport.base_url) from cause
+
+    async def change(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **query: Any,
+    ) -> Any:
+        """A mutation under an idempotency key, sent again under the same key while no answer comes.
+
+        Args:
+            key: idempotency key; None draws one.
+        """
+        until = self.transport.monotonic() + self.timeout_s
+        own = {**(headers or {}), "Idempotency-Key": key or uuid.uuid4().hex}
+        call = Call(method, path, query, body, own, self.timeout_s)
+        for wait_s in (*RETRY_WAITS_S, None):
+            try:
+                return self._value(await self.transport.send(call))
+            except NoAnswer as cause:
+                left_s = until - self.transport.monotonic()
+                if wait_s is None or left_s <= wait_s:
+                    raise unreachable(cause, self.transport.base_url) from cause
+                await self.transport.sleep(wait_s)
+                call = replace(call, limit_s=left_s - wait_s)
+        raise AssertionError("the last try returns or raises")
+
+    async def all(self, path: str, *, limit_s: float | None = None, **query: Any) -> list[Json]:
+        """Every item of a list, page after page."""
+        items: list[Json] = []
+        after: str | None = None
+        while True:
+            page = await self.get(path, limit_s=limit_s, limit=PAGE, after=after, **query)
+            if isinstance(page, list):
+                return page
+            items += page["items"]
+            following = page.get("next")
+            if not following or following == after:
+                return items
+            after = following
+
+    async def frames(self, path: str, **query: Any) -> AsyncGenerator[Frame, None]:
+        """Server-sent events of one connection."""
+        call = Call("GET", path, query, headers={"Accept": "text/event-stream"}, limit_s=STREAM_SILENCE_S)
+        try:
+            async with aclosing(self.transport.stream(call)) as lines, aclosing(frames(lines)) as found:
+                async for frame in found:
+                    yield frame
+        except StreamRefused as refused:
+            raise failure(refused.answer, self.transport.base_url) from None
+
+    async def follow(self, path: str, after: str | None, **query: Any) -> AsyncGenerator[Json, None]:
+        """Events as they happen, across broken connections and restarts of the server.
+
+        Raises:
+            Gone: the cursor is not known any more.
+            Unavailable: the very first connection was not answered.
+        """
+        wait_s, began = RESUME_WAIT_S, False
+        while True:
+            try:
+                async with aclosing(self.frames(path, after=after, **query)) as found:
+                    async for frame in found:
+                        began, wait_s = True, RESUME_WAIT_S
+                        after = frame.id or after
+                        if frame.data:
+                            item = json.loads(frame.data)
+                            after = item.get("cursor") or after
+                            yield item
+            except NoAnswer as cause:
+                if not began:
+                    raise unreachable(cause, self.transport.base_url) from cause
+            except MoorageError as error:
+                if isinstance(error, Gone) or not (began and error.retryable):
+                    raise
+            await self.transport.sleep(wait_s)
+            wait_s = min(RESUME_WAIT_MAX_S, wait_s * 2)
+
+    def _value(self, answer: Answer) -> Any:
+        if answer.status >= 400:
+            raise failure(answer, self.transport.base_url)
+        if not answer.content:
+            return {}
+        try:
+            return json.loads(answer.content)
+        except ValueError:
+            raise failure(answer, self.transport.base_url) from None

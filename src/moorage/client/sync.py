@@ -1,0 +1,174 @@
+"""`Client`: the SDK for ordinary programs and for the CLI. No twin of the asynchronous one, but that very one, run.
+
+Every method of the SDK is a coroutine over a `Transport`. Over `BlockingTransport` such a coroutine never suspends:
+it is run to its end by one `send(None)`, in the caller's thread, without an event loop. A loop in a thread of its own
+was the other way; it costs the import of asyncio and a thread, needs care at exit and with Ctrl-C, and gains nothing
+for a caller who waits anyway. So a method exists once, and what it does is the same in both clients.
+
+`blocking` makes the synchronous classes from the asynchronous ones; their signatures for type checkers are generated
+into `sync.pyi` by `tools/generate_sync_client.py`.
+"""
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from typing import Any
+
+from moorage.client.address import find_address
+from moorage.client.aio import API, AsyncClient, base_headers
+from moorage.client.applied import AsyncApplied
+from moorage.client.deployments import AsyncDeployments
+from moorage.client.fleet import AsyncMachines, AsyncOperations
+from moorage.client.runs import AsyncRuns, AsyncWorkers
+from moorage.client.transports import BlockingTransport
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    work.close()
+    raise RuntimeError("a coroutine suspended although its transport blocks")
+
+
+def iterate(items: AsyncGenerator[Any, None]) -> Iterator[Any]:
+    """An asynchronous generator that never suspends, as an iterator."""
+    try:
+        while True:
+            try:
+                item = run(items.__anext__())
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        run(items.aclose())
+
+
+def blocking(source: type[Any]) -> Callable[[type[Any]], type[Any]]:
+    """Give a class, for each public coroutine method of `source`, a method that runs it.
+
+    The class holds an instance of `source` in `_inner`.
+    """
+
+    def fill(made: type[Any]) -> type[Any]:
+        for name, member in inspect.getmembers(source, inspect.isfunction):
+            if not name.startswith("_") and (inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)):
+                setattr(made, name, _blocked(member))
+        made.__doc__ = source.__doc__
+        return made
+
+    return fill
+
+
+def _blocked(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        work: Any = method(self._inner, *args, **kwargs)
+        if isinstance(work, AsyncGenerator):
+            return iterate(work)
+        value = run(work)
+        return Applied(value) if isinstance(value, AsyncApplied) else value
+
+    return call
+
+
+class _Blocking:
+    """Holds what it blocks for; `fill` gives the class the documentation of that."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+
+@blocking(AsyncApplied)
+class Applied(_Blocking):
+    """`AsyncApplied`, blocking."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@blocking(AsyncDeployments)
+class Deployments(_Blocking):
+    """`AsyncDeployments`, blocking."""
+
+
+@blocking(AsyncRuns)
+class Runs(_Blocking):
+    """`AsyncRuns`, blocking."""
+
+
+@blocking(AsyncWorkers)
+class Workers(_Blocking):
+    """`AsyncWorkers`, blocking."""
+
+
+@blocking(AsyncMachines)
+class Machines(_Blocking):
+    """`AsyncMachines`, blocking."""
+
+
+@blocking(AsyncOperations)
+class Operations(_Blocking):
+    """`AsyncOperations`, blocking."""
+
+
+@blocking(AsyncClient)
+class Client(_Blocking):
+    """`AsyncClient`, blocking."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        namespace: str = "default",
+        home: Any = None,
+        timeout_s: float = 30.0,
+        transport: Any = None,
+    ) -> None:
+        address = find_address(url, token, home)
+        travels = transport or BlockingTransport(address.url + API, base_headers(address.token))
+        self._take(AsyncClient(address.url, address.token, namespace=namespace, timeout_s=timeout_s, transport=travels))
+        self._inner.address = address
+
+    def _take(self, inner: AsyncClient) -> None:
+        super().__init__(inner)
+        self.deployments = Deployments(inner.deployments)
+        self.runs = Runs(inner.runs)
+        self.workers = Workers(inner.workers)
+        self.machines = Machines(inner.machines)
+        self.operations = Operations(inner.operations)
+
+    @classmethod
+    def from_environment(
+        cls,
+        env: Any,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        namespace: str = "default",
+        timeout_s: float = 30.0,
+    ) -> "Client":
+        """See `AsyncClient.from_environment`."""
+        found = find_address(url, token, None, env)
+        client = cls(found.url, found.token, namespace=namespace, timeout_s=timeout_s)
+        client._inner.address = found
+        return client
+
+    @property
+    def address(self) -> Any:
+        """Where it is."""
+        return self._inner.address
+
+    @property
+    def namespace(self) -> str:
+        """Where names are looked up."""
+        return str(self._inner.namespace)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()  # type: ignore[attr-defined]
