@@ -1,1 +1,4 @@
-"""The loops and rooms of the control plane: load, decide, commit, act. Decisions themselves live in `moorage.decide`."""
+"""The loops and rooms of the control plane: load, decide, commit, act.
+
+Decisions themselves live in `moorage.decide`.
+"""

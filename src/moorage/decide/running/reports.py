@@ -13,7 +13,7 @@ from typing import Any
 from moorage.domain.changes import Release, Step, Update, Write
 from moorage.domain.lifecycles import WORKER
 from moorage.domain.nouns import Worker
-from moorage.domain.reasons import Reason
+from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import ENDED_WORKER, WorkerState
 
 
@@ -47,14 +47,22 @@ def apply(worker: Worker, seen: Seen, now: float) -> tuple[Write, ...]:
     steps = _fitting(worker, seen.steps)
     state = WorkerState(steps[-1].to) if steps else worker.state
     fields = _fields(worker, seen, steps, state, now)
-    notes = (seen.ready_why,) if seen.ready_why is not None and state not in ENDED_WORKER and not steps else ()
+    why = None if state in ENDED_WORKER else _readiness_news(worker, seen)
     writes: list[Write] = []
-    if steps or fields or notes:
-        reason = notes[0] if notes else None
-        writes.append(Update("Worker", worker.uid, worker.version, steps, fields, reason))
+    if steps or fields or why:
+        notes = (why,) if why is not None and steps else ()
+        current = None if steps else why
+        writes.append(Update("Worker", worker.uid, worker.version, steps, fields, current, notes))
     if seen.gone:
         writes.append(Release(worker.uid))
     return tuple(writes)
+
+
+def _readiness_news(worker: Worker, seen: Seen) -> Reason | None:
+    """Readiness is recorded, so that the feed wakes whoever routes: once when it comes, each time its why changes."""
+    if seen.ready and not worker.ready:
+        return reason("ready.passed")
+    return seen.ready_why if seen.ready is False else None
 
 
 def _fitting(worker: Worker, steps: Sequence[Step]) -> tuple[Step, ...]:

@@ -1,0 +1,201 @@
+"""Commands from people: load what is there, let `decide/serving/commands` decide, commit under the idempotency key.
+
+A stale version means somebody else wrote meanwhile: load and decide again. An answer is given only after it is
+durable; the same key and intent get the first answer, the same key with another intent is refused.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from moorage.control.planning import dry_run, plan
+from moorage.decide.decision import Ids
+from moorage.decide.serving import commands
+from moorage.decide.serving.commands import Intent, Known, Outcome
+from moorage.decide.serving.phase import OPEN_OPERATION
+from moorage.domain.changes import Change, Key, Update
+from moorage.domain.errors import InvalidSpec, NotFound, StaleVersion
+from moorage.domain.ids import digest
+from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
+from moorage.domain.reasons import Reason, reason
+from moorage.ports import Clock, Store
+from moorage.wire.spec import document as read_document
+from moorage.wire.spec import normalise, revision_part
+from moorage.wire.supported import unsupported
+
+ATTEMPTS = 20
+
+Answer = dict[str, Any]
+
+
+class Admission:
+    """The commands of the API.
+
+    Args:
+        store, clock, ids: outside.
+    """
+
+    def __init__(self, store: Store, clock: Clock, ids: Ids) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+
+    async def apply_deployment(
+        self, ns: str, name: str, document: Mapping[str, Any], *, actor: str, key: str | None, create_only: bool
+    ) -> Answer:
+        """Make it so: {deployment, revision, operation | null, changed}."""
+        intent = read_intent(ns, name, document)
+
+        async def decide() -> Outcome:
+            known = await self._known(ns, name)
+            return commands.apply(intent, known, self._ids, self._clock.now(), actor=actor, create_only=create_only)
+
+        return await self._carry_out(ns, key, {"apply": name, "spec": intent.spec}, decide)
+
+    async def plan_deployment(self, ns: str, name: str, document: Mapping[str, Any]) -> Answer:
+        """What an apply would do: a Plan object."""
+        intent = read_intent(ns, name, document)
+        return plan(intent, await self._known(ns, name), self._ids, self._clock.now())
+
+    async def stop_deployment(self, ns: str, name: str, *, actor: str, key: str | None, text: str | None) -> Answer:
+        """Stop it for good: {deployment, operation}."""
+
+        async def decide() -> Outcome:
+            known = await self._must_know(ns, name)
+            return commands.stop(known, self._ids, self._clock.now(), actor=actor, text=text)
+
+        return await self._carry_out(ns, key, {"stop": name}, decide)
+
+    async def delete_deployment(self, ns: str, name: str, *, actor: str, key: str | None) -> Answer:
+        """Remove it: {deployment, operation}."""
+
+        async def decide() -> Outcome:
+            return commands.delete(await self._must_know(ns, name), self._ids, self._clock.now(), actor=actor)
+
+        return await self._carry_out(ns, key, {"delete": name}, decide)
+
+    async def delete_dry_run(self, ns: str, name: str) -> Answer:
+        """What a delete would touch: a DryRun object."""
+        known = await self._must_know(ns, name)
+        uid = known.deployment.uid
+        replicas = await self._store.find(Replica, deployment=uid)
+        runs = await self._store.find(Run, deployment=uid)
+        workers = await self._store.find(Worker, run=[r.uid for r in runs]) if runs else []
+        machines = {w.machine for w in workers if w.machine}
+        rows = await self._store.find(Machine, uid=sorted(machines)) if machines else []
+        return dry_run(known, replicas, workers, rows)
+
+    async def pause_deployment(self, ns: str, name: str, *, actor: str, key: str | None) -> Answer:
+        """Scale it to zero until the next request."""
+
+        async def decide() -> Outcome:
+            return commands.pause(await self._must_know(ns, name), self._clock.now(), actor=actor)
+
+        return await self._carry_out(ns, key, {"pause": name}, decide)
+
+    async def wake_deployment(self, ns: str, name: str, *, actor: str, key: str | None) -> Answer:
+        """Bring a paused one back."""
+
+        async def decide() -> Outcome:
+            return commands.wake(await self._must_know(ns, name), self._clock.now(), actor=actor)
+
+        return await self._carry_out(ns, key, {"wake": name}, decide)
+
+    async def scale_deployment(
+        self, ns: str, name: str, *, min: int | None, max: int | None, actor: str, key: str | None
+    ) -> Answer:
+        """Change the replica limits."""
+
+        async def decide() -> Outcome:
+            return commands.scale(await self._must_know(ns, name), min, max, self._clock.now(), actor=actor)
+
+        return await self._carry_out(ns, key, {"scale": name, "min": min, "max": max}, decide)
+
+    async def cancel_operation(self, uid: str, *, actor: str, key: str | None) -> Answer:
+        """Ask an operation to end."""
+
+        async def decide() -> Outcome:
+            operation = await self._store.get(Operation, uid)
+            if operation is None:
+                raise NotFound(f"there is no operation {uid}", target=f"Operation {uid}")
+            return commands.cancel(operation, self._clock.now(), actor=actor)
+
+        return await self._carry_out("default", key, {"cancel": uid}, decide)
+
+    async def cordon(self, machine: str, *, why: str, actor: str, key: str | None) -> Answer:
+        """Place nothing new on a machine."""
+        return await self._flag(machine, why, reason("machine.cordoned", why=why, by=actor), actor, key)
+
+    async def uncordon(self, machine: str, *, actor: str, key: str | None) -> Answer:
+        """Use it again."""
+        return await self._flag(machine, None, reason("machine.uncordoned", by=actor), actor, key)
+
+    async def _flag(self, name: str, cordoned: str | None, note: Reason, actor: str, key: str | None) -> Answer:
+        async def decide() -> Outcome:
+            rows = await self._store.find(Machine, name=name)
+            if not rows:
+                raise NotFound(f"there is no machine {name}", remedy="see `moor machines`", target=f"Machine {name}")
+            row = rows[-1]
+            answer = {"machine": row.uid, "cordoned": cordoned}
+            if row.cordoned == cordoned:
+                return Outcome(None, answer)
+            update = Update("Machine", row.uid, row.version, fields={"cordoned": cordoned}, notes=(note,))
+            return Outcome(Change((update,), actor), answer)
+
+        return await self._carry_out("default", key, {"cordon": name, "why": cordoned}, decide)
+
+    async def _carry_out(
+        self, ns: str, key: str | None, intent: Mapping[str, Any], decide: Callable[[], Awaitable[Outcome]]
+    ) -> Answer:
+        for _ in range(ATTEMPTS):
+            outcome = await decide()
+            change = outcome.change
+            if change is None and key is None:
+                return dict(outcome.answer)
+            kept = Key(ns, key, digest(intent), outcome.answer) if key else None
+            change = replace(change, key=kept) if change else Change((), "system", key=kept)
+            try:
+                done = await self._store.commit(change)
+            except StaleVersion:
+                continue
+            return dict(done.result or {}) if done.replayed else dict(outcome.answer)
+        raise StaleVersion("the object kept changing while the command was carried out", remedy="send it again")
+
+    async def _known(self, ns: str, name: str) -> Known | None:
+        rows = await self._store.find(Deployment, namespace=ns, name=name)
+        if not rows:
+            return None
+        deployment = rows[-1]
+        revisions = await self._store.find(Revision, deployment=deployment.uid)
+        open_ones = await self._store.find(Operation, target=deployment.uid, state=tuple(OPEN_OPERATION))
+        return Known(deployment, tuple(revisions), commands.operations_by_age(open_ones))
+
+    async def _must_know(self, ns: str, name: str) -> Known:
+        known = await self._known(ns, name)
+        if known is None:
+            raise NotFound(
+                f"there is no deployment {ns}/{name}",
+                remedy="see what there is with `moor ls`; deleted ones with `moor ls --deleted`",
+                target=f"Deployment {ns}/{name}",
+            )
+        return known
+
+
+def read_intent(ns: str, name: str, document: Mapping[str, Any]) -> Intent:
+    """A checked spec of the deployment `ns`/`name`.
+
+    Raises:
+        InvalidSpec: it is wrong, asks for what this version does not have, or names another object.
+    """
+    spec = normalise(read_document(document))
+    errors = [dict(e) for e in unsupported(spec)]
+    if spec.get("kind") != "Deployment":
+        errors.append({"path": "kind", "message": f"expected Deployment, found {spec.get('kind')}"})
+    if spec.get("name") != name or spec.get("namespace", "default") != ns:
+        shown = f"{spec.get('namespace')}/{spec.get('name')}"
+        errors.append({"path": "name", "message": f"the document is {shown}, the address says {ns}/{name}"})
+    if errors:
+        text = "; ".join(f"{e['path']}: {e['message']}" for e in errors)
+        raise InvalidSpec(f"cannot apply {ns}/{name}: {text}", errors=errors, remedy="change the fields named")
+    part = revision_part(spec)
+    return Intent(ns, name, spec, part, digest(part))

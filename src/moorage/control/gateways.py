@@ -1,0 +1,117 @@
+"""Which gateways there are, what they confirmed and what traffic they see: kept in memory, from their reports.
+
+A gateway whose lease is over does not block a confirmation. After a restart of the control plane nothing counts as
+confirmed until every gateway known before reported again or its lease must be over.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from moorage.decide.serving.snapshot import Demand
+from moorage.ports import Clock, Store
+from moorage.wire.routing import EndpointActivity, GatewayReport
+
+LEASE_S = 30.0
+KNOWN = "gateways/known"
+
+
+@dataclass(slots=True)
+class GatewaySeen:
+    """The last word of one gateway."""
+
+    id: str
+    incarnation: str
+    number: int
+    heard_at: float
+    """monotonic seconds"""
+    address: str | None = None
+    activity: dict[tuple[str, str], EndpointActivity] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a report changed: endpoints (namespace, name) with other traffic, and the confirmed number before."""
+
+    endpoints: frozenset[tuple[str, str]]
+    previous: int
+
+
+class Gateways:
+    """The registry of gateways.
+
+    Args:
+        store: remembers which gateways exist, so that a restart waits for them.
+        clock: leases run on its monotonic time.
+        incarnation: of the routing tables of this store; reports on others confirm nothing.
+    """
+
+    def __init__(self, store: Store, clock: Clock, incarnation: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._incarnation = incarnation
+        self._seen: dict[str, GatewaySeen] = {}
+        self._expected: frozenset[str] = frozenset()
+        self._started = clock.monotonic()
+
+    async def load(self) -> None:
+        """Read which gateways there were before this start."""
+        self._expected = frozenset(json.loads(await self._store.secret(KNOWN) or "[]"))
+
+    async def heard(self, report: GatewayReport) -> News:
+        """Take a report in; its lease is renewed."""
+        before = self._seen.get(report.gateway)
+        fresh = {(a.namespace, a.name): a for a in report.endpoints}
+        number = report.table_number if report.table_incarnation == self._incarnation else 0
+        old = before.activity if before is not None and before.incarnation == report.incarnation else {}
+        self._seen[report.gateway] = GatewaySeen(
+            report.gateway, report.incarnation, number, self._clock.monotonic(), report.address, fresh
+        )
+        if report.gateway not in self._expected:
+            self._expected |= {report.gateway}
+            await self._store.put_secret(KNOWN, json.dumps(sorted(self._expected)))
+        changed = {k for k in fresh.keys() | old.keys() if _traffic(fresh.get(k)) != _traffic(old.get(k))}
+        return News(frozenset(changed), before.number if before is not None else 0)
+
+    def live(self) -> list[GatewaySeen]:
+        """Gateways whose lease is good."""
+        limit = self._clock.monotonic() - LEASE_S
+        return [g for g in self._seen.values() if g.heard_at >= limit]
+
+    def addresses(self) -> list[str]:
+        """Where live gateways can be asked about single requests."""
+        return [g.address for g in self.live() if g.address]
+
+    def confirmed(self, number: int) -> bool:
+        """Whether every gateway that may still route holds a table of at least this number."""
+        live = self.live()
+        silent = self._expected - {g.id for g in live}
+        if silent and self._clock.monotonic() < self._started + LEASE_S:
+            return False
+        return all(g.number >= number for g in live)
+
+    def demand(self, namespace: str, name: str) -> Demand:
+        """Traffic of one endpoint over the live gateways; the published route is filled in by the publisher."""
+        seen = [a for g in self.live() if (a := g.activity.get((namespace, name))) is not None]
+        by_replica: dict[str, int] = {}
+        for activity in seen:
+            for replica, count in activity.replicas.items():
+                by_replica[replica] = by_replica.get(replica, 0) + count
+        idle = [a.idle_s for a in seen if a.idle_s is not None]
+        return Demand(
+            held=sum(a.held for a in seen),
+            in_flight=sum(a.in_flight for a in seen),
+            by_replica=by_replica,
+            idle_s=min(idle, default=None),
+        )
+
+
+def _traffic(activity: EndpointActivity | None) -> tuple[int, int, tuple[tuple[str, int], ...], int]:
+    if activity is None:
+        return (0, 0, (), 0)
+    return (activity.in_flight, activity.held, tuple(sorted(activity.replicas.items())), activity.requests)
+
+
+def names(news: Iterable[tuple[str, str]]) -> list[str]:
+    """`namespace/name` of each, for the log."""
+    return [f"{ns}/{name}" for ns, name in news]

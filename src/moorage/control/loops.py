@@ -1,0 +1,115 @@
+"""All loops of one control plane, and the dispatcher that turns the change feed into marks.
+
+The feed is the only wake-up: what this process or another one committed arrives here once, in order, and marks the
+keys it concerns. Routes are refreshed first, so that a crash is withdrawn before it is replaced.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+import structlog
+
+from moorage.control.cycle import KeyedLoop
+from moorage.control.machines import MachinesStep
+from moorage.control.routing import Publisher
+from moorage.control.scheduling import FLEET, SchedulingStep
+from moorage.control.serving import ServingStep
+from moorage.control.work import WorkBoard
+from moorage.domain.changes import Fence, HistoryRow
+from moorage.domain.nouns import Deployment, Worker
+from moorage.ports import Clock, Store
+
+log = structlog.get_logger("moorage.control")
+
+
+class Loops:
+    """Runs while this process leads.
+
+    Args:
+        store, clock: outside.
+        publisher, board: told of changes too.
+        serving, scheduling, machines: the steps.
+        ttl_s: a machine's time to live, for the grace after taking over.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        publisher: Publisher,
+        board: WorkBoard,
+        serving: ServingStep,
+        scheduling: SchedulingStep,
+        machines: MachinesStep,
+        ttl_s: float,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._publisher = publisher
+        self._board = board
+        self._ttl_s = ttl_s
+        self._steps = (serving, scheduling, machines)
+        self._routing = KeyedLoop("routing", self._refresh, clock, serving.everything)
+        self._serving = KeyedLoop("serving", serving, clock, serving.everything)
+        self._scheduling = KeyedLoop("scheduling", scheduling, clock, scheduling.everything)
+        self._machines = KeyedLoop("machines", machines, clock, machines.everything)
+        self._machines_step = machines
+        self._feed: asyncio.Task[None] | None = None
+        publisher.on_demand.append(self._serving.mark)
+
+    async def run(self, fence: Fence) -> None:
+        """Lead: publish the routes, then follow the feed and step what it marks. Runs until cancelled or fenced."""
+        for step in self._steps:
+            step.fence = fence
+        self._machines_step.safe_from = self._clock.now() + self._ttl_s
+        after = await self._store.cursor()
+        await self._publisher.start(fence.generation)
+        loops = (self._routing, self._serving, self._scheduling, self._machines)
+        tasks = [asyncio.ensure_future(loop.run()) for loop in loops]
+        tasks.append(asyncio.ensure_future(self._follow(after)))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _refresh(self, uid: str) -> None:
+        await self._publisher.refresh(uid)
+
+    def heard(self, machine: str) -> None:
+        """A machine joined, reconciled or was heard again: its deadline moved."""
+        self._machines.mark(machine)
+
+    async def _follow(self, after: str) -> None:
+        async for rows in self._store.follow(after):
+            self._mark_roots(rows)
+            await self._mark_workers({r.object_uid for r in rows if r.object_kind == Worker.kind})
+            for row in rows:
+                if row.object_kind == "Machine":
+                    self._machines.mark(row.object_uid)
+                    self._scheduling.mark(FLEET)
+                    self._board.bump_soon(row.object_uid)
+
+    def _mark_roots(self, rows: Sequence[HistoryRow]) -> None:
+        for root in {r.root for r in rows if _of_deployment(r)}:
+            self._routing.mark(root)
+            self._serving.mark(root)
+
+    async def _mark_workers(self, uids: Iterable[str]) -> None:
+        """Machines whose desired set changed; the scheduler where a worker waits or gave room back."""
+        wanted = sorted(uids)
+        if not wanted:
+            return
+        self._scheduling.mark(FLEET)
+        for worker in await self._store.find(Worker, uid=wanted):
+            if worker.machine is not None:
+                self._board.bump_soon(worker.machine)
+
+
+def _of_deployment(row: HistoryRow) -> bool:
+    """Rows whose root is a deployment: the deployment itself and everything under it."""
+    return row.root.startswith("dep-") or row.object_kind == Deployment.kind

@@ -1,0 +1,250 @@
+"""What machines say: joining, reconciling, heartbeats and reports, written as they were observed.
+
+A report is laid over the rows by `decide/running/reports`; a stale version means somebody else wrote meanwhile, and
+the report is laid over the newer row. Everything answered is durable.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from moorage.control.credentials import Principal, Role
+from moorage.control.machines import NOT_ENDED
+from moorage.control.work import WorkBoard
+from moorage.decide.decision import Ids
+from moorage.decide.running.adoption import HeldProcess, reconcile
+from moorage.decide.running.reports import Seen, apply
+from moorage.domain.catalogue import CATALOGUE
+from moorage.domain.changes import Change, Create, Step, Update
+from moorage.domain.errors import Conflict, NotFound, StaleVersion
+from moorage.domain.nouns import Machine, Run, Worker
+from moorage.domain.reasons import Reason, ReasonClass, reason
+from moorage.domain.states import MachineState
+from moorage.ports import Clock, Store
+from moorage.wire.agent import (
+    Heartbeat,
+    HeartbeatAnswer,
+    Join,
+    Joined,
+    Reconcile,
+    ReconcileAnswer,
+    Report,
+    ReportAnswer,
+    StepReport,
+    Work,
+    WorkerReport,
+)
+
+ATTEMPTS = 20
+"""Tries against newer rows before a report is given back to its agent, which sends it again."""
+
+log = structlog.get_logger("moorage.control")
+
+
+class Observation:
+    """The server's side of the agent protocol.
+
+    Args:
+        store, clock, ids: outside.
+        board: desired sets.
+        lease_s, heartbeat_s: told to agents, seconds.
+        heard: called with a machine's uid when its lease was renewed or its state changed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        board: WorkBoard,
+        *,
+        lease_s: float,
+        heartbeat_s: float,
+        heard: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._board = board
+        self._lease_s = lease_s
+        self._heartbeat_s = heartbeat_s
+        self._heard = heard
+
+    async def join(self, message: Join, principal: Principal) -> Joined:
+        """An agent starts: its machine is made, or goes to Reconciling until it said what it still runs.
+
+        Raises:
+            Conflict: another agent holds that name with a good lease, or the machine was removed.
+        """
+        existing = await self._store.find(Machine, name=message.name)
+        machine = next((m for m in existing if m.state is not MachineState.REMOVED), None)
+        if principal.role is Role.AGENT:
+            machine = await self._store.get(Machine, principal.machine or "")
+            if machine is None or machine.state is MachineState.REMOVED:
+                raise Conflict(
+                    f"machine {message.name} was removed",
+                    code="machine_removed",
+                    remedy="make a join token with `moor machines join-token` and join it anew",
+                )
+        elif machine is not None and self._lease_is_good(machine):
+            raise Conflict(
+                f"a machine named {message.name} is already joined and its lease is good",
+                code="machine_name_taken",
+                remedy="give this agent another name, or wait until the other one's lease is over",
+                retryable=True,
+            )
+        uid = await (self._create(message) if machine is None else self._rejoin(machine, message))
+        self._heard(uid)
+        return Joined(machine=uid, heartbeat_s=self._heartbeat_s, lease_s=self._lease_s)
+
+    def _lease_is_good(self, machine: Machine) -> bool:
+        return machine.lease_expires_at is not None and machine.lease_expires_at > self._clock.now()
+
+    def _reported(self, message: Join) -> dict[str, Any]:
+        now = self._clock.now()
+        return {
+            "incarnation": message.incarnation,
+            "boot_id": message.boot_id,
+            "host": message.host,
+            "capacity": message.capacity.model_dump(mode="json"),
+            "reserve": dict(message.reserve),
+            "labels": dict(message.labels),
+            "accepts": message.accepts,
+            "engines": message.engines,
+            "capabilities": message.capabilities,
+            "heartbeat_at": now,
+            "lease_expires_at": now + self._lease_s,
+        }
+
+    async def _create(self, message: Join) -> str:
+        uid = self._ids.new("Machine")
+        row = Machine(uid=uid, name=message.name, state=MachineState.JOINING, **self._reported(message))
+        create = Create(row, reason("machine.joined", host=message.host))
+        await self._store.commit(Change((create,), f"machine:{message.name}"))
+        return uid
+
+    async def _rejoin(self, machine: Machine, message: Join) -> str:
+        fields = {**self._reported(message), "rebooted": machine.boot_id != message.boot_id}
+        steps: tuple[Step, ...] = ()
+        if machine.state in (MachineState.READY, MachineState.NOT_READY):
+            steps = (Step(MachineState.RECONCILING, "rejoined", reason("machine.agent_restarted")),)
+        elif machine.state is MachineState.DOWN:
+            steps = (Step(MachineState.RECONCILING, "returned", reason("machine.returned")),)
+        update = Update("Machine", machine.uid, machine.version, steps, fields)
+        await self._store.commit(Change((update,), f"machine:{machine.name}"))
+        return machine.uid
+
+    async def reconcile(self, message: Reconcile) -> ReconcileAnswer:
+        """Answer what of it to keep, and record the answer; the machine is Ready after it."""
+        for _ in range(ATTEMPTS):
+            try:
+                return await self._reconcile_once(message)
+            except StaleVersion:
+                continue
+        raise StaleVersion("the machine's rows kept changing; send the report again")
+
+    async def _reconcile_once(self, message: Reconcile) -> ReconcileAnswer:
+        machine = await self._machine(message.machine, message.incarnation)
+        held = [HeldProcess(h.worker, h.epoch, h.alive, h.ready, h.address, h.process) for h in message.held]
+        here = await self._store.find(Worker, machine=machine.uid, state=NOT_ENDED)
+        uids = sorted({h.worker for h in held} - {w.uid for w in here})
+        rows = [*here, *(await self._store.find(Worker, uid=uids) if uids else ())]
+        runs = {r.uid: r for r in await self._store.find(Run, uid=sorted({w.run for w in rows}))} if rows else {}
+        if machine.state not in (MachineState.JOINING, MachineState.RECONCILING):
+            raise Conflict("the machine must join first", code="rejoin", retryable=True)
+        found = reconcile(machine, held, rows, runs, self._clock.now(), rebooted=machine.rebooted)
+        if found.decision.change is not None:
+            await self._store.commit(found.decision.change)
+        self._heard(machine.uid)
+        return ReconcileAnswer(keep=found.keep, stop=found.stop, next_seq=1)
+
+    async def _machine(self, uid: str, incarnation: str) -> Machine:
+        machine = await self._store.get(Machine, uid)
+        if machine is None:
+            raise NotFound(f"there is no machine {uid}", code="rejoin", remedy="join again")
+        if machine.incarnation != incarnation:
+            raise Conflict(
+                f"another agent of machine {machine.name} joined after this one", code="rejoin", retryable=True
+            )
+        return machine
+
+    async def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
+        """Renew the machine's lease; a late machine is Ready again."""
+        machine = await self._store.get(Machine, message.machine)
+        if machine is None or machine.state is MachineState.REMOVED:
+            return HeartbeatAnswer(lease_s=self._lease_s, removed=machine is not None, rejoin=machine is None)
+        if machine.incarnation != message.incarnation or machine.state in (MachineState.DOWN, MachineState.JOINING):
+            return HeartbeatAnswer(lease_s=self._lease_s, rejoin=True)
+        now = self._clock.now()
+        steps: tuple[Step, ...] = ()
+        if machine.state is MachineState.NOT_READY:
+            steps = (Step(MachineState.READY, "heartbeat_back", reason("machine.back")),)
+        fields = {"heartbeat_at": now, "lease_expires_at": now + self._lease_s, "pressure": message.pressure}
+        update = Update("Machine", machine.uid, machine.version, steps, fields)
+        try:
+            await self._store.commit(Change((update,), f"machine:{machine.name}"))
+        except StaleVersion:
+            return await self.heartbeat(message)
+        self._heard(machine.uid)
+        return HeartbeatAnswer(lease_s=self._lease_s)
+
+    async def report(self, message: Report) -> ReportAnswer:
+        """Write what was seen; workers side by side, each worker's reports in order."""
+        machine = await self._machine(message.machine, message.incarnation)
+        by_worker: dict[str, list[WorkerReport]] = {}
+        for item in sorted(message.reports, key=lambda r: r.seq):
+            by_worker.setdefault(item.worker, []).append(item)
+        await asyncio.gather(*(self._report_all(machine, uid, items) for uid, items in by_worker.items()))
+        return ReportAnswer(seq=max((r.seq for r in message.reports), default=0))
+
+    async def _report_all(self, machine: Machine, uid: str, items: list[WorkerReport]) -> None:
+        for item in items:
+            await self._report_one(machine, uid, item)
+
+    async def _report_one(self, machine: Machine, uid: str, item: WorkerReport) -> None:
+        for _ in range(ATTEMPTS):
+            worker = await self._store.get(Worker, uid)
+            if worker is None:
+                return
+            now = self._clock.now()
+            writes = apply(worker, _seen(machine.uid, item, now), now)
+            if not writes:
+                return
+            try:
+                await self._store.commit(Change(writes, f"machine:{machine.name}"))
+            except StaleVersion:
+                continue
+            return
+        raise StaleVersion(f"worker {uid} kept changing; send the report again")
+
+    async def work(self, machine: str, incarnation: str, after: int, wait_s: float) -> Work | None:
+        """The machine's desired set; see `WorkBoard.work`."""
+        return await self._board.work(machine, incarnation, after, wait_s)
+
+
+def _seen(machine: str, item: WorkerReport, now: float) -> Seen:
+    return Seen(
+        machine=machine,
+        epoch=item.epoch,
+        steps=tuple(Step(s.to, s.trigger, _reason(s), now - max(0.0, s.age_s)) for s in item.steps),
+        ready=item.ready,
+        ready_why=Reason.from_wire(item.ready_why) if item.ready_why else None,
+        address=item.address,
+        process=item.process,
+        exit_code=item.exit_code,
+        log_tail=item.log_tail,
+        gone=item.gone,
+    )
+
+
+def _reason(step: StepReport) -> Reason:
+    """A newer agent may know codes that this server does not; what it saw is kept all the same."""
+    if step.code in CATALOGUE:
+        try:
+            return reason(step.code, **step.params)
+        except TypeError:
+            log.warning("params of a reported reason do not match", code=step.code, params=step.params)
+    text = ", ".join(f"{k}={v}" for k, v in step.params.items())
+    return Reason(step.code, ReasonClass.PROGRESS, f"{step.code}({text})", dict(step.params))

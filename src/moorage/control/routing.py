@@ -1,0 +1,173 @@
+"""The routing publisher: one route per deployment, kept from the rows, and the generation that numbers them all.
+
+A generation is (store incarnation, number); the number starts at the leadership's lease generation in its high bits,
+so that it rises across restarts without a write of its own. A long-poll is answered the moment the number rises.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from moorage.control.gateways import LEASE_S, Gateways
+from moorage.decide.serving.exposure import Route, RouteTarget, route_of
+from moorage.decide.serving.snapshot import Demand
+from moorage.domain.nouns import Deployment, Replica, Worker
+from moorage.domain.states import ReplicaStatus
+from moorage.ports import Clock, Store
+from moorage.wire.routing import (
+    EndpointRoute,
+    GatewayLimits,
+    GatewayReport,
+    GatewayReportAnswer,
+    RoutingTable,
+    Target,
+)
+
+NOT_OVER = (ReplicaStatus.PENDING, ReplicaStatus.PULLING, ReplicaStatus.INITING, ReplicaStatus.RUNNING)
+NUMBER_BITS = 24
+"""Changes per leadership before the number would run into the next leadership's; 16 million."""
+
+
+class Publisher:
+    """Keeps and publishes routes.
+
+    Args:
+        store, clock: where rows are; long-poll limits.
+        gateways: who confirmed what.
+        incarnation: of the store.
+        on_demand: called with a deployment's uid when traffic or a confirmation changed something about it.
+    """
+
+    def __init__(self, store: Store, clock: Clock, gateways: Gateways, incarnation: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._gateways = gateways
+        self._incarnation = incarnation
+        self._routes: dict[str, EndpointRoute] = {}
+        self._changed_at: dict[str, int] = {}
+        self._by_name: dict[tuple[str, str], str] = {}
+        self._number = 0
+        self._published = False
+        self._changed = asyncio.Condition()
+        self.on_demand: list[Any] = []
+
+    async def start(self, generation: int) -> None:
+        """Begin a leadership: read every route, then publish them under its first number."""
+        self._published = False
+        self._routes.clear()
+        self._by_name.clear()
+        for deployment in await self._store.find(Deployment):
+            await self._load(deployment.uid)
+        self._number = max(self._number + 1, generation << NUMBER_BITS)
+        self._changed_at = dict.fromkeys(self._routes, self._number)
+        self._published = True
+        await self._tell()
+
+    async def refresh(self, deployment: str) -> None:
+        """Recompute one deployment's route; a change raises the number at once."""
+        before = self._routes.get(deployment)
+        await self._load(deployment)
+        after = self._routes.get(deployment)
+        if before == after or not self._published:
+            return
+        self._number += 1
+        self._changed_at[deployment] = self._number
+        await self._tell()
+
+    async def _load(self, uid: str) -> None:
+        deployment = await self._store.get(Deployment, uid)
+        if deployment is None:
+            gone = self._routes.pop(uid, None)
+            if gone is not None and self._by_name.get((gone.namespace, gone.name)) == uid:
+                del self._by_name[gone.namespace, gone.name]
+            return
+        replicas = await self._store.find(Replica, deployment=uid, status=NOT_OVER)
+        runs = [r.run for r in replicas]
+        workers = {w.run: w for w in await self._store.find(Worker, run=runs)} if runs else {}
+        self._by_name[deployment.namespace, deployment.name] = uid
+        self._routes[uid] = message(deployment, route_of(deployment, replicas, workers))
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def table(self, incarnation: str | None, after: int, wait_s: float) -> RoutingTable | None:
+        """The newest table, or None when nothing newer came within `wait_s` seconds."""
+        if not self._news(incarnation, after):
+            try:
+                async with asyncio.timeout(wait_s), self._changed:
+                    await self._changed.wait_for(lambda: self._news(incarnation, after))
+            except TimeoutError:
+                return None
+        return RoutingTable(
+            incarnation=self._incarnation,
+            number=self._number,
+            lease_s=LEASE_S,
+            endpoints=tuple(self._routes.values()),
+        )
+
+    def _news(self, incarnation: str | None, after: int) -> bool:
+        return self._published and (incarnation != self._incarnation or after < self._number)
+
+    async def report(self, message: GatewayReport) -> GatewayReportAnswer:
+        """Take a gateway's report in and tell the serving loop about every deployment that it may concern."""
+        news = await self._gateways.heard(message)
+        touched = {uid for name in news.endpoints if (uid := self._by_name.get(name)) is not None}
+        if message.table_incarnation == self._incarnation and message.table_number > news.previous:
+            touched |= {u for u, n in self._changed_at.items() if news.previous < n <= message.table_number}
+        for uid in touched:
+            for hook in self.on_demand:
+                hook(uid)
+        return GatewayReportAnswer(lease_s=LEASE_S, number=self._number)
+
+    def demand(self, deployment: Deployment) -> Demand:
+        """Traffic of the deployment's endpoint, with what is published of it and whether that is confirmed."""
+        demand = self._gateways.demand(deployment.namespace, deployment.name)
+        route = self._routes.get(deployment.uid)
+        return replace(
+            demand,
+            published_mode=route.mode if route else None,
+            published_targets=frozenset(t.replica for t in route.targets) if route else frozenset(),
+            confirmed=self._gateways.confirmed(self._changed_at.get(deployment.uid, self._number)),
+        )
+
+
+def message(deployment: Deployment, route: Route) -> EndpointRoute:
+    """A route as gateways are told it."""
+    spec: Mapping[str, Any] = deployment.spec
+    model: Mapping[str, Any] = spec.get("model") or {}
+    gateway: Mapping[str, Any] = spec.get("gateway") or {}
+    defaults = GatewayLimits()
+    return EndpointRoute(
+        namespace=deployment.namespace,
+        name=deployment.name,
+        deployment=deployment.uid,
+        mode=route.mode,
+        model=model.get("id"),
+        aliases=tuple(model.get("aliases") or ()),
+        targets=tuple(_target(t) for t in route.targets),
+        limits=GatewayLimits(
+            max_in_flight=gateway.get("max_in_flight", defaults.max_in_flight),
+            max_queue=gateway.get("max_queue", defaults.max_queue),
+            queue_timeout_s=gateway.get("queue_timeout", defaults.queue_timeout_s),
+            drain_s=gateway.get("drain", defaults.drain_s),
+            connect_timeout_s=gateway.get("connect_timeout", defaults.connect_timeout_s),
+            first_byte_timeout_s=gateway.get("first_byte_timeout", defaults.first_byte_timeout_s),
+        ),
+        error=route.error,
+        error_code=route.error_code,
+        wake_failures=deployment.wake_failures,
+    )
+
+
+def _target(target: RouteTarget) -> Target:
+    host, _, port = str(target.worker.address).rpartition(":")
+    return Target(
+        replica=target.replica.uid,
+        worker=target.worker.uid,
+        machine=target.worker.machine or "",
+        revision=target.replica.revision,
+        host=host,
+        port=int(port),
+    )

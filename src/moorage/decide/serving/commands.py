@@ -1,0 +1,373 @@
+"""What a person's command makes of a deployment: apply, stop, delete, pause, wake, scale. Pure.
+
+A command writes intent and nothing else; the serving recipe does the rest. Each returns an `Outcome`: the change to
+commit (None for a no-op that succeeds) and the answer that is given, and kept under the idempotency key.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.decide.decision import Draft, Ids
+from moorage.decide.serving.operations import first_steps
+from moorage.decide.serving.pausing import wake as wake_row
+from moorage.decide.serving.phase import OPEN_OPERATION
+from moorage.domain.changes import Change
+from moorage.domain.errors import Conflict
+from moorage.domain.nouns import Deployment, Operation, Revision
+from moorage.domain.reasons import reason
+from moorage.domain.states import DeploymentStatus, OperationState, RevisionState
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A checked spec.
+
+    Args:
+        spec: the normalised document.
+        revision: its revision part, with `digest`.
+    """
+
+    namespace: str
+    name: str
+    spec: Mapping[str, Any]
+    revision: Mapping[str, Any]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is there already."""
+
+    deployment: Deployment
+    revisions: tuple[Revision, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    """open ones, oldest first"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What to commit, and what to answer."""
+
+    change: Change | None
+    answer: Mapping[str, Any] = field(default_factory=dict)
+
+
+def apply(intent: Intent, known: Known | None, ids: Ids, now: float, *, actor: str, create_only: bool) -> Outcome:
+    """Create the deployment, change its live part, or do nothing.
+
+    Raises:
+        Conflict: it exists and `create_only`; it is being deleted; it failed or was stopped and the revision part
+            differs; it lives and the revision part differs.
+    """
+    if known is None:
+        return _create(intent, ids, now, actor)
+    deployment = known.deployment
+    if create_only:
+        raise Conflict(f"deployment {_shown(deployment)} exists already", code="exists", target=_target(deployment))
+    if deployment.deleting:
+        operation = next((o.uid for o in known.operations if o.operation == "delete"), None)
+        raise Conflict(
+            f"deployment {_shown(deployment)} is being deleted by operation {operation}",
+            code="deleting",
+            remedy=f"wait for it (moor wait {deployment.name} --for stopped), then apply again",
+            target=_target(deployment),
+        )
+    current = _current(known)
+    if current is None or current.digest != intent.digest:
+        raise _other_revision(deployment)
+    return _change_live_part(intent, known, current, now, actor)
+
+
+def _create(intent: Intent, ids: Ids, now: float, actor: str) -> Outcome:
+    draft = Draft((), now, actor)
+    uid, revision_uid, operation_uid = ids.new("Deployment"), ids.new("Revision"), ids.new("Operation")
+    asleep = int((intent.spec.get("replicas") or {}).get("initial", 1)) == 0
+    common: dict[str, Any] = {"namespace": intent.namespace, "labels": dict(intent.spec.get("labels") or {})}
+    deployment = Deployment(
+        uid=uid,
+        name=intent.name,
+        annotations=dict(intent.spec.get("annotations") or {}),
+        status=DeploymentStatus.PAUSED if asleep else DeploymentStatus.CREATED,
+        spec=intent.spec,
+        candidate_revision=revision_uid,
+        revision_count=1,
+        operation=operation_uid,
+        paused_at=now if asleep else None,
+        **common,
+    )
+    revision = Revision(
+        uid=revision_uid,
+        name=f"{intent.name}-1",
+        deployment=uid,
+        number=1,
+        digest=intent.digest,
+        spec=intent.revision,
+        **common,
+    )
+    operation = Operation(
+        uid=operation_uid,
+        name=f"apply-{intent.name}",
+        namespace=intent.namespace,
+        operation="apply",
+        target=uid,
+        revision=revision_uid,
+        steps=first_steps("apply", 1, now),
+    )
+    draft.create(deployment, reason("deploy.initial_zero" if asleep else "deploy.created"))
+    draft.create(revision, reason("revision.created", digest=intent.digest, number=1))
+    draft.create(operation, reason("op.created", operation="apply"))
+    answer = {"deployment": uid, "revision": revision_uid, "operation": operation_uid, "changed": True}
+    return Outcome(draft.decision().change, answer)
+
+
+def _current(known: Known) -> Revision | None:
+    uid = known.deployment.candidate_revision or known.deployment.active_revision
+    return next((r for r in known.revisions if r.uid == uid), None)
+
+
+def _other_revision(deployment: Deployment) -> Conflict:
+    if deployment.status in (DeploymentStatus.FAILED, DeploymentStatus.STOPPED):
+        return Conflict(
+            f"deployment {_shown(deployment)} is {deployment.status} and cannot take another revision",
+            code=f"deployment_{deployment.status}",
+            remedy=f"delete it (moor delete {deployment.name} --yes --wait), then apply again",
+            target=_target(deployment),
+        )
+    return Conflict(
+        f"this spec changes what deployment {_shown(deployment)} runs (model, runtime, resources, placement, provider "
+        "or replicas.workers), and this version cannot roll a new revision out over a live one yet",
+        code="rollout_unavailable",
+        remedy=f"apply it under another name, or delete {deployment.name} first (moor delete {deployment.name} --yes "
+        "--wait)",
+        target=_target(deployment),
+    )
+
+
+def _change_live_part(intent: Intent, known: Known, revision: Revision, now: float, actor: str) -> Outcome:
+    deployment = known.deployment
+    open_apply = next((o.uid for o in known.operations if o.operation == "apply"), None)
+    answer = {"deployment": deployment.uid, "revision": revision.uid, "operation": open_apply, "changed": False}
+    fields = changed_fields(deployment.spec, intent.spec)
+    if not fields:
+        return Outcome(None, answer)
+    draft = Draft((deployment,), now, actor)
+    draft.set(
+        deployment,
+        spec=dict(intent.spec),
+        labels=dict(intent.spec.get("labels") or {}),
+        annotations=dict(intent.spec.get("annotations") or {}),
+    )
+    draft.note(deployment, reason("deploy.changed", fields=", ".join(fields), by=actor))
+    _wake_when_raised(draft, deployment)
+    return Outcome(draft.decision().change, {**answer, "changed": True})
+
+
+def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> list[str]:
+    """Dotted paths whose values differ."""
+    out: list[str] = []
+    for key in sorted({*before, *after}):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            out += changed_fields(old, new, f"{path}{key}.")
+        elif _plain(old) != _plain(new):
+            out.append(f"{path}{key}")
+    return out
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _wake_when_raised(draft: Draft, deployment: Deployment) -> None:
+    """A minimum raised above zero while it sleeps at a minimum of zero starts it."""
+    before = int((deployment.spec.get("replicas") or {}).get("min", 1))
+    current = draft.row(deployment)
+    after = int((current.spec.get("replicas") or {}).get("min", 1))
+    if current.status is DeploymentStatus.PAUSED and before == 0 < after:
+        why = reason("deploy.scaled", **{"from": 0, "to": after})
+        draft.step(deployment, DeploymentStatus.CREATED, "scaled", why, paused_at=None, retry_at=None)
+
+
+def scale(known: Known, low: int | None, high: int | None, now: float, *, actor: str) -> Outcome:
+    """Change the replica limits at once; the next apply of a file sets them again.
+
+    Raises:
+        Conflict: it failed, was stopped or is being deleted, or the limits contradict each other.
+    """
+    deployment = known.deployment
+    _refuse_unless_alive(deployment, "scaled")
+    replicas = dict(deployment.spec.get("replicas") or {})
+    new_low = int(replicas.get("min", 1)) if low is None else low
+    new_high = max(int(replicas.get("max", new_low)), new_low) if high is None else high
+    if new_low < 0 or new_high < max(new_low, 1):
+        raise Conflict(
+            f"cannot scale {_shown(deployment)} to min {new_low}, max {new_high}",
+            code="invalid_scale",
+            remedy="min must not be negative, and max at least min and at least 1",
+        )
+    answer = {"deployment": deployment.uid, "min": new_low, "max": new_high}
+    if (new_low, new_high) == (replicas.get("min"), replicas.get("max")):
+        return Outcome(None, answer)
+    draft = Draft((deployment,), now, actor)
+    spec = {**deployment.spec, "replicas": {**replicas, "min": new_low, "max": new_high}}
+    draft.set(deployment, spec=spec)
+    draft.note(deployment, reason("deploy.scaled", **{"from": int(replicas.get("min", 1)), "to": new_low, "by": actor}))
+    _wake_when_raised(draft, deployment)
+    return Outcome(draft.decision().change, answer)
+
+
+def pause(known: Known, now: float, *, actor: str) -> Outcome:
+    """Begin the pausing handshake; the deployment sleeps when every gateway confirmed.
+
+    Raises:
+        Conflict: a candidate is on its way, nothing was ready yet, or it failed, was stopped or is being deleted.
+    """
+    deployment = known.deployment
+    answer = {"deployment": deployment.uid}
+    if deployment.status is DeploymentStatus.PAUSED or deployment.hold is not None:
+        return Outcome(None, answer)
+    _refuse_unless_alive(deployment, "paused")
+    if deployment.candidate_revision is not None:
+        raise Conflict(
+            f"deployment {_shown(deployment)} has a revision that is not active yet",
+            code="rollout_in_progress",
+            remedy=f"wait until it is (moor wait {deployment.name}), then pause",
+            target=_target(deployment),
+        )
+    draft = Draft((deployment,), now, actor)
+    draft.set(deployment, hold={"since": now, "why": "paused_by_person", "by": actor})
+    draft.note(deployment, reason("deploy.pausing"))
+    return Outcome(draft.decision().change, answer)
+
+
+def wake(known: Known, now: float, *, actor: str) -> Outcome:
+    """Start a paused deployment without a request; a no-op when it is awake.
+
+    Raises:
+        Conflict: it failed, was stopped or is being deleted.
+    """
+    deployment = known.deployment
+    _refuse_unless_alive(deployment, "woken")
+    if deployment.status is not DeploymentStatus.PAUSED:
+        return Outcome(None, {"deployment": deployment.uid})
+    draft = Draft((deployment,), now, actor)
+    wake_row(draft, deployment, held=0)
+    return Outcome(draft.decision().change, {"deployment": deployment.uid})
+
+
+def stop(known: Known, ids: Ids, now: float, *, actor: str, text: str | None) -> Outcome:
+    """Stop for good. `stopped` is written before anything is taken down, so that late reports change nothing."""
+    deployment = known.deployment
+    if deployment.status in (DeploymentStatus.FAILED, DeploymentStatus.STOPPED):
+        going = next((o.uid for o in known.operations if o.operation in ("stop", "delete")), None)
+        return Outcome(None, {"deployment": deployment.uid, "operation": going})
+    draft = Draft((deployment, *known.revisions, *known.operations), now, actor)
+    operation = _take_over(draft, known, "stop", ids)
+    why = reason("deploy.stopped", by=actor, text=text)
+    draft.step(
+        deployment,
+        DeploymentStatus.STOPPED,
+        "stop_requested",
+        why,
+        operation=operation.uid,
+        hold=None,
+        waking=None,
+        retry_at=None,
+    )
+    return Outcome(draft.decision().change, {"deployment": deployment.uid, "operation": operation.uid})
+
+
+def delete(known: Known, ids: Ids, now: float, *, actor: str) -> Outcome:
+    """Mark for deletion, stopped first; a durable operation proves absence and leaves a tombstone."""
+    deployment = known.deployment
+    if deployment.deleting:
+        going = next((o.uid for o in known.operations if o.operation == "delete"), None)
+        return Outcome(None, {"deployment": deployment.uid, "operation": going})
+    draft = Draft((deployment, *known.revisions, *known.operations), now, actor)
+    operation = _take_over(draft, known, "delete", ids)
+    why = reason("deploy.deleting", by=actor)
+    if deployment.status in (DeploymentStatus.CREATED, DeploymentStatus.PAUSED):
+        draft.step(deployment, DeploymentStatus.STOPPED, "delete_requested", why)
+    else:
+        draft.because(deployment, why)
+    draft.set(deployment, deleting=True, operation=operation.uid, hold=None, waking=None, retry_at=None)
+    return Outcome(draft.decision().change, {"deployment": deployment.uid, "operation": operation.uid})
+
+
+def _take_over(draft: Draft, known: Known, operation: str, ids: Ids) -> Operation:
+    """stop/delete > apply: ask the lower to cancel, end the candidate, and start the higher one."""
+    deployment = known.deployment
+    for other in known.operations:
+        if other.operation == "apply" and not other.cancel_requested:
+            draft.set(other, cancel_requested=True)
+    for revision in known.revisions:
+        if revision.uid == deployment.candidate_revision and revision.state in (
+            RevisionState.CANDIDATE,
+            RevisionState.PROVISIONING,
+            RevisionState.EVALUATING,
+            RevisionState.PROMOTING,
+        ):
+            draft.step(revision, RevisionState.CANCELLED, "cancelled", reason("revision.cancelled", by=operation))
+    draft.set(deployment, candidate_revision=None)
+    row = Operation(
+        uid=ids.new("Operation"),
+        name=f"{operation}-{deployment.name}",
+        namespace=deployment.namespace,
+        operation=operation,
+        target=deployment.uid,
+        steps=first_steps(operation, 0, draft.now),
+    )
+    return draft.create(row, reason("op.created", operation=operation))
+
+
+def cancel(operation: Operation, now: float, *, actor: str) -> Outcome:
+    """Ask an operation to end before its point of no return.
+
+    Raises:
+        Conflict: it is over, or a stop or delete that has written its intent and can only go on.
+    """
+    answer = {"operation": operation.uid}
+    if operation.cancel_requested:
+        return Outcome(None, answer)
+    if operation.state not in OPEN_OPERATION:
+        raise Conflict(f"operation {operation.uid} is over ({operation.state})", code="operation_over")
+    if operation.operation in ("stop", "delete"):
+        raise Conflict(
+            f"operation {operation.uid} is past its point of no return: {operation.operation} is written first and "
+            "then carried out",
+            code="past_no_return",
+            remedy="let it finish; apply the spec again afterwards",
+        )
+    draft = Draft((operation,), now, actor)
+    if operation.state in (OperationState.LEASED, OperationState.RUNNING, OperationState.WAITING):
+        why = reason("op.cancel_requested", by=actor)
+        draft.step(operation, OperationState.CANCELLING, "cancel_requested", why, cancel_requested=True)
+    else:
+        draft.set(operation, cancel_requested=True)
+        draft.note(operation, reason("op.cancel_requested", by=actor))
+    return Outcome(draft.decision().change, answer)
+
+
+def _refuse_unless_alive(deployment: Deployment, what: str) -> None:
+    if deployment.deleting or deployment.status in (DeploymentStatus.FAILED, DeploymentStatus.STOPPED):
+        word = "being deleted" if deployment.deleting else str(deployment.status)
+        raise Conflict(
+            f"deployment {_shown(deployment)} is {word} and cannot be {what}",
+            code="deployment_over",
+            remedy=f"delete it if it is still there (moor delete {deployment.name} --yes --wait), then apply it again",
+            target=_target(deployment),
+        )
+
+
+def _shown(deployment: Deployment) -> str:
+    return f"{deployment.namespace}/{deployment.name}"
+
+
+def _target(deployment: Deployment) -> str:
+    return f"Deployment {_shown(deployment)}"
+
+
+def operations_by_age(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Open operations, oldest first."""
+    return tuple(sorted(operations, key=lambda o: (o.created_at, o.uid)))
