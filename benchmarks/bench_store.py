@@ -1,0 +1,340 @@
+"""Durable transitions per second: the store against raw drivers doing the same SQL work, in interleaved rounds.
+
+    .venv/bin/python benchmarks/bench_store.py [--seconds 2] [--rounds 7] [--postgres URL]
+
+256 asynchronous writers each move a worker row of their own through its table: one row update (state, reason and a
+field) and one history row a transition, acknowledged after the commit is on disk (SQLite synchronous=FULL, PostgreSQL
+synchronous_commit=on).
+
+- `store`: `moorage.store` through `commit`.
+- `raw group commit`: the same 256 writers hand ready-made parameters (the statements and the bytes that the store
+  would send) to one thread with the raw driver, which commits what is queued in one transaction. Nothing is read,
+  checked or encoded.
+- `raw one by one`: the same thread with one transaction a transition.
+
+The contestants take turns within each round and medians are compared, so that a busy machine slows all alike. Without
+--postgres a server is started in a temporary directory if its programs are installed.
+"""
+
+import argparse
+import asyncio
+import queue
+import sqlite3
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from sqlalchemy.engine import make_url
+
+from moorage.clock import SystemClock
+from moorage.domain.changes import Change, Create, Step, Update
+from moorage.domain.nouns import Worker
+from moorage.domain.reasons import Reason, reason
+from moorage.domain.states import WorkerState
+from moorage.store import open_store
+from moorage.store.batch import HISTORY
+from moorage.store.flush import NOTIFY_CHANNEL
+from moorage.store.rows import dumps, image_of, reason_text, shape_of
+from moorage.store.sql import Sql
+from moorage.store.store import SqlStore
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tests.postgres import NoPostgres, PostgresServer
+
+WRITERS = 256
+TARGET = 0.8
+SET = ("version", "updated_at", "state", "reason", "doc")
+CYCLE = (("Stale", "heartbeat_late", reason("heartbeat.late")), ("Running", "heartbeat_back", reason("heartbeat.back")))
+
+Transition = Callable[[int, int], Awaitable[Any]]
+"""(writer, count so far) → after it is on disk"""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    name: str
+    transition: Transition
+
+
+def worker(number: int) -> Worker:
+    return Worker(
+        uid=f"w-{number:06d}-0123456789abcdef",
+        name=f"train-{number}",
+        run=f"r-{number:06d}-0123456789abcdef",
+        machine=f"m-{number % 32}",
+        gpus=(0, 1),
+        request={"cpu_milli": 4000, "memory_bytes": 2**34, "gpus": {"count": 2}},
+        process={"pid": 4242, "start_ticks": 123456789, "boot_id": "9c7a0a3e-0000-4000-8000-000000000000"},
+        address="10.0.0.7:18000",
+        epoch=1,
+    )
+
+
+async def fill(store: SqlStore) -> None:
+    """One running worker a writer."""
+    why = reason("worker.created")
+    path = (("Preparing", "picked_up"), ("Starting", "started"), ("Running", "running"))
+    steps = tuple(Step(to, trigger, why) for to, trigger in path)
+    for number in range(WRITERS):
+        row = worker(number)
+        await asyncio.gather(
+            store.commit(Change((Create(row, why),), "bench")),
+            store.commit(Change((Update("Worker", row.uid, 1, steps),), "bench")),
+        )
+
+
+def through_store(store: SqlStore) -> Transition:
+    uids = [worker(n).uid for n in range(WRITERS)]
+    versions = [2] * WRITERS
+
+    async def transition(number: int, count: int) -> None:
+        to, trigger, why = CYCLE[count % 2]
+        update = Update(
+            "Worker", uids[number], versions[number], (Step(to, trigger, why),), {"heartbeat_at": time.time()}
+        )
+        done = await store.commit(Change((update,), "controller:bench"))
+        versions[number] = done.versions[uids[number]]
+
+    return transition
+
+
+class RawThread:
+    """One thread that runs `write(rows)` for what is queued: everything at once, or one by one."""
+
+    def __init__(self, open_connection: Callable[[], Any], write: Callable[[Any, list[Any]], None], *, at_once: int):
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._open, self._write, self._at_once = open_connection, write, at_once
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def submit(self, row: Any) -> "asyncio.Future[None]":
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._queue.put((row, future))
+        return future
+
+    async def close(self) -> None:
+        self._queue.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _run(self) -> None:
+        connection = self._open()
+        while True:
+            item = self._queue.get()
+            items = []
+            while item is not None:
+                items.append(item)
+                if len(items) >= self._at_once:
+                    break
+                try:
+                    item = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            if items:
+                self._write(connection, [row for row, _ in items])
+                self._loop.call_soon_threadsafe(self._deliver, items)
+            if item is None:
+                break
+        connection.close()
+
+    def _deliver(self, items: list[Any]) -> None:
+        for _, future in items:
+            future.set_result(None)
+
+
+def ready_made(number: int, why: Reason, state: str) -> tuple[Any, ...]:
+    image = image_of(shape_of(Worker), worker(number), reason=reason_text(why), now=time.time())
+    doc = dumps({**_loads(image.doc), "heartbeat_at": time.time()})
+    history = ("Worker", image.uid, image.root, image.namespace, image.name, "change")
+    return image.reason, doc, history, image.uid, state
+
+
+def _loads(text: Any) -> dict[str, Any]:
+    import orjson
+
+    return dict(orjson.loads(text))
+
+
+def through_raw(thread: RawThread) -> Transition:
+    states = (str(WorkerState.STALE), str(WorkerState.RUNNING))
+    rows = [[ready_made(n, CYCLE[i][2], states[i]) for i in (0, 1)] for n in range(WRITERS)]
+
+    async def transition(number: int, count: int) -> None:
+        why, doc, history, uid, to = rows[number][count % 2]
+        now, version = time.time(), count + 3
+        source = states[1 - count % 2]
+        await thread.submit(
+            (
+                (version, now, to, why, doc, uid),
+                (*history, source, to, why, "controller:bench", now, version),
+            )
+        )
+
+    return transition
+
+
+def sqlite_raw(path: Path) -> tuple[Callable[[], Any], Callable[[Any, list[Any]], None]]:
+    sql = Sql(postgres=False)
+    update = sql.update(sql.tables.nouns["Worker"], SET).text
+    insert = sql.insert(sql.tables.history, HISTORY).text
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "cache_size=-32768", "busy_timeout=10000"):
+            connection.execute(f"PRAGMA {pragma}")
+        return connection
+
+    def write(connection: sqlite3.Connection, rows: list[Any]) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(update, [row for row, _ in rows])
+        (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone()
+        connection.executemany(insert, [(seq, *history) for seq, (_, history) in enumerate(rows, last + 1)])
+        connection.execute("COMMIT")
+
+    return connect, write
+
+
+def postgres_raw(url: str) -> tuple[Callable[[], Any], Callable[[Any, list[Any]], None]]:
+    sql = Sql(postgres=True)
+    update = sql.update(sql.tables.nouns["Worker"], SET)
+    insert = sql.insert(sql.tables.history, HISTORY)
+
+    def connect() -> "psycopg.Connection[Any]":
+        return psycopg.connect(url, autocommit=False)
+
+    def arrays(names: tuple[str, ...], rows: list[Any]) -> dict[str, Any]:
+        return {n: list(c) for n, c in zip(names, zip(*rows, strict=True), strict=True)}
+
+    def write(connection: "psycopg.Connection[Any]", rows: list[Any]) -> None:
+        connection.execute(update.text.encode(), arrays(update.names, [row for row, _ in rows]))
+        history = [(seq, *values) for seq, (_, values) in enumerate(rows, 1)]
+        connection.execute(insert.text.encode(), arrays(insert.names, history))
+        connection.execute("SELECT pg_notify(%s, '')", (NOTIFY_CHANNEL,))
+        connection.commit()
+
+    return connect, write
+
+
+async def rate(transition: Transition, counts: list[int], seconds: float) -> float:
+    """Transitions per second of all writers together."""
+    end = time.perf_counter() + seconds
+    done = 0
+
+    async def one(number: int) -> None:
+        nonlocal done
+        while time.perf_counter() < end:
+            await transition(number, counts[number])
+            counts[number] += 1
+            done += 1
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(one(n) for n in range(WRITERS)))
+    return done / (time.perf_counter() - begun)
+
+
+async def compare(contestants: list[Contestant], rounds: int, seconds: float) -> dict[str, list[float]]:
+    counts = {c.name: [0] * WRITERS for c in contestants}
+    rates: dict[str, list[float]] = {c.name: [] for c in contestants}
+    for number in range(rounds + 1):
+        for contestant in contestants if number % 2 else contestants[::-1]:
+            found = await rate(contestant.transition, counts[contestant.name], seconds if number else seconds / 2)
+            if number:  # the first round only warms up
+                rates[contestant.name].append(found)
+    return rates
+
+
+async def measure(urls: Callable[[str], str], raw: Callable[[str], Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Each contestant has a database of its own, filled alike."""
+    stores = {}
+    for name in ("store", "raw group commit", "raw one by one"):
+        stores[name] = await open_store(urls(name), SystemClock())
+        await fill(stores[name])
+    threads = []
+    contestants = [Contestant("store", through_store(stores["store"]))]
+    for name, at_once in (("raw group commit", 512), ("raw one by one", 1)):
+        await stores[name].close()
+        connect, write = raw(urls(name))
+        threads.append(RawThread(connect, write, at_once=at_once))
+        contestants.append(Contestant(name, through_raw(threads[-1])))
+    found = await compare(contestants, args.rounds, args.seconds)
+    await stores["store"].close()
+    for thread in threads:
+        await thread.close()
+    return found
+
+
+def report(engine: str, rates: dict[str, list[float]]) -> list[str]:
+    middle = {name: statistics.median(values) for name, values in rates.items()}
+    print(f"\n{engine}: durable transitions/s, {WRITERS} writers (median of {len(rates['store'])} rounds, min–max)")
+    for name, values in rates.items():
+        print(f"  {name:<18} {middle[name]:>9,.0f}   {min(values):>9,.0f} – {max(values):,.0f}")
+    pairs = zip(rates["store"], rates["raw group commit"], strict=True)
+    ratio = statistics.median(ours / raw for ours, raw in pairs)
+    single = middle["store"] / middle["raw one by one"]
+    return [
+        f"RATIO store_{engine}_vs_raw_group_commit {ratio:.2f} >={TARGET}",
+        f"RATIO store_{engine}_vs_raw_one_by_one {single:.1f} >=1",
+    ]
+
+
+def sqlite_lines(args: argparse.Namespace, stack: ExitStack) -> list[str]:
+    home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moorage-bench-", dir=args.dir)))
+
+    def urls(name: str) -> str:
+        return f"sqlite:///{home / name.replace(' ', '-')}.db"
+
+    rates = asyncio.run(measure(urls, lambda url: sqlite_raw(Path(url.removeprefix("sqlite:///"))), args))
+    return report("sqlite", rates)
+
+
+def postgres_lines(args: argparse.Namespace, stack: ExitStack) -> list[str]:
+    if args.postgres is None:
+        try:
+            server = stack.enter_context(PostgresServer.started())
+        except NoPostgres as error:
+            print(f"\npostgres: left out: {error}")
+            return []
+        base = server.url("postgres")
+    else:
+        base = args.postgres
+    made: dict[str, str] = {}
+
+    def urls(name: str) -> str:
+        if name not in made:
+            database = f"bench_{name.replace(' ', '_')}_{time.time_ns()}"
+            with psycopg.connect(base, autocommit=True) as connection:
+                connection.execute(f'CREATE DATABASE "{database}"'.encode())
+            made[name] = make_url(base).set(database=database).render_as_string(hide_password=False)
+        return made[name]
+
+    return report("postgres", asyncio.run(measure(urls, postgres_raw, args)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of one turn (default 2)")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each contestant (default 7)")
+    parser.add_argument("--postgres", help="postgresql:// URL of a server to use (default: start one)")
+    parser.add_argument("--dir", help="where the SQLite files go (default: the temporary directory)")
+    parser.add_argument("--only", choices=("sqlite", "postgres"), help="measure one engine only")
+    args = parser.parse_args()
+    lines: list[str] = []
+    with ExitStack() as stack:
+        if args.only != "postgres":
+            lines += sqlite_lines(args, stack)
+        if args.only != "sqlite":
+            lines += postgres_lines(args, stack)
+    print()
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
