@@ -1,0 +1,271 @@
+"""The control plane's process: the real object graph, built once, and its HTTP server.
+
+Started as `python -m moorage.app.server --config FILE.json` by the supervisor or `moor server`. Reads its configuration
+file and nothing of the environment. One file lock per home keeps a second one out.
+"""
+
+import argparse
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import structlog
+import uvicorn
+
+from moorage.api.app import create_app
+from moorage.api.auth import Auth, StaticTokens
+from moorage.api.deps import ApiDeps, ApiSettings
+from moorage.clock import SystemClock
+from moorage.control.admit import Admission
+from moorage.control.credentials import Credentials
+from moorage.control.explain import Explanation
+from moorage.control.gateways import Gateways
+from moorage.control.leader import Leadership
+from moorage.control.logrelay import LogRelay
+from moorage.control.loops import Loops
+from moorage.control.machines import MachinesStep
+from moorage.control.observe import Observation
+from moorage.control.routing import Publisher
+from moorage.control.scheduling import SchedulingStep
+from moorage.control.serving import ServingStep
+from moorage.control.work import WorkBoard
+from moorage.decide.running.liveness import LeaseTimes
+from moorage.domain.errors import Conflict, InvalidSpec, MoorageError
+from moorage.domain.ids import UID_RANDOM_BYTES, new_uid
+from moorage.store import open_store
+from moorage.store.store import SqlStore
+
+log = structlog.get_logger("moorage.server")
+
+LATE_SHARE = 2.0 / 3.0
+"""A heartbeat is late after this share of the machine's time to live (20 s of 30 s)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """What the server needs to know.
+
+    Args:
+        database_url: `sqlite:///PATH` or `postgresql://…`.
+        host, port: where the API listens.
+        home: folder of this installation's state; its lock keeps a second server out.
+        tokens: admin, agent_join, gateway.
+        machine_ttl_s, heartbeat_s: lease of a machine and how often it is renewed, seconds.
+        gateway_url: where clients reach the gateway.
+        log: level word.
+    """
+
+    database_url: str
+    host: str = "127.0.0.1"
+    port: int = 7420
+    home: Path
+    tokens: dict[str, str] = field(default_factory=dict, repr=False)
+    machine_ttl_s: float = 30.0
+    heartbeat_s: float = 10.0
+    gateway_url: str = "http://127.0.0.1:7421"
+    log: str = "info"
+
+    @staticmethod
+    def read(path: Path) -> "ServerConfig":
+        """The configuration in a JSON file.
+
+        Raises:
+            InvalidSpec: it cannot be read or lacks something.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(path.read_text())
+            api = raw.pop("api", {})
+            return ServerConfig(**{**raw, "home": Path(raw["home"]), **api})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise InvalidSpec(f"cannot read the server's configuration {path}: {error}") from error
+
+
+class RandomIds:
+    """Uids from the operating system's randomness."""
+
+    def new(self, kind: str) -> str:
+        """A uid never given out before."""
+        return new_uid(kind, os.urandom(UID_RANDOM_BYTES))
+
+
+@dataclass(slots=True)
+class Graph:
+    """Everything that one control plane is made of."""
+
+    store: SqlStore
+    publisher: Publisher
+    leadership: Leadership
+    loops: Loops
+    deps: ApiDeps
+
+
+async def build(config: ServerConfig) -> Graph:
+    """The real graph over an opened (and migrated) store."""
+    clock, ids = SystemClock(), RandomIds()
+    store = await open_store(config.database_url, clock)
+    gateways = Gateways(store, clock, store.incarnation)
+    await gateways.load()
+    publisher = Publisher(store, clock, gateways, store.incarnation)
+    relay = LogRelay(clock, lambda: ids.new("Operation"))
+    board = WorkBoard(store, clock, relay)
+    times = LeaseTimes(late_s=config.machine_ttl_s * LATE_SHARE, ttl_s=config.machine_ttl_s)
+    loops = Loops(
+        store,
+        clock,
+        publisher=publisher,
+        board=board,
+        serving=ServingStep(store, clock, ids, publisher),
+        scheduling=SchedulingStep(store, clock),
+        machines=MachinesStep(store, clock, times),
+        ttl_s=config.machine_ttl_s,
+    )
+    observation = Observation(
+        store,
+        clock,
+        ids,
+        board,
+        lease_s=config.machine_ttl_s,
+        heartbeat_s=config.heartbeat_s,
+        heard=loops.heard,
+    )
+    credentials = Credentials(store, clock)
+    leadership = Leadership(store, clock, owner=f"home:{config.home}")
+    tokens = config.tokens
+    deps = ApiDeps(
+        store=store,
+        clock=clock,
+        commands=Admission(store, clock, ids),
+        machines=observation,
+        gateways=publisher,
+        explain=Explanation(store),
+        auth=Auth(StaticTokens(tokens.get("admin"), tokens.get("agent_join"), tokens.get("gateway")), credentials),
+        credentials=credentials,
+        logs=relay,
+        settings=ApiSettings(gateway_url=config.gateway_url, gateway_token=tokens.get("gateway")),
+        http=httpx.AsyncClient(timeout=5.0),
+        readiness=_readiness(leadership),
+    )
+    return Graph(store, publisher, leadership, loops, deps)
+
+
+def _readiness(leadership: Leadership) -> Callable[[], str | None]:
+    return lambda: None if leadership.fence is not None else "waiting for the control lease"
+
+
+async def serve(config: ServerConfig) -> None:
+    """Run until SIGTERM or SIGINT: lead, and answer the API."""
+    graph = await build(config)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(graph.deps),
+            host=config.host,
+            port=config.port,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=5,
+        )
+    )
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    leading = asyncio.create_task(graph.leadership.lead(graph.loops.run))
+    serving = asyncio.create_task(_serve_api(server))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((leading, serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        for task in (leading, serving):
+            if task.done():
+                task.result()
+    finally:
+        graph.deps.closing.set()
+        server.should_exit = True
+        await asyncio.gather(serving, return_exceptions=True)
+        await graph.leadership.step_down()
+        leading.cancel()
+        stopping.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+        await graph.deps.http.aclose()
+        await graph.store.close()
+
+
+async def _serve_api(server: uvicorn.Server) -> None:
+    """Without uvicorn's own signal handlers: stopping is decided in `serve`."""
+    config = server.config
+    config.load()
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    if server.should_exit:
+        raise Conflict(f"cannot listen on {config.host}:{config.port}: the address is in use", code="port_in_use")
+    log.info("listening", host=config.host, port=config.port)
+    await server.main_loop()
+    await server.shutdown()
+
+
+def lock(home: Path) -> int:
+    """Take the home's lock for this process's lifetime.
+
+    Raises:
+        Conflict: another server of this home runs.
+    """
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(home / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise Conflict(
+            f"another control plane already runs on {home}",
+            code="already_running",
+            remedy="stop it (moor down), or give this one another MOORAGE_HOME",
+        ) from None
+    return handle
+
+
+def configure_log(level: str) -> None:
+    """JSON lines on standard error from the given level on."""
+    levels = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(levels.get(level.lower(), 20)),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry of the process; 0 after a clean stop, 1 with one clear line when it cannot start."""
+    parser = argparse.ArgumentParser(prog="moorage.app.server", description="The control plane.")
+    parser.add_argument("--config", type=Path, required=True, help="JSON file, see ServerConfig")
+    try:
+        config = ServerConfig.read(parser.parse_args(argv).config)
+        configure_log(config.log)
+        held = lock(config.home)
+        try:
+            import uvloop
+
+            uvloop.run(serve(config))
+        finally:
+            os.close(held)
+    except MoorageError as error:
+        print(f"error: {error.message}" + (f"\n{error.remedy}" if error.remedy else ""), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
