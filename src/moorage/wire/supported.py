@@ -1,0 +1,91 @@
+"""What a valid spec may ask for that the control plane of this version does not have yet.
+
+Refused when it is submitted, never silently skipped. Each rule is one row: where it is in the document, when it
+applies, and what is not there. Called by the API's admission and by `plan`; a feature that arrives takes its row away.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """`path` is not available where `asked` holds for the value there."""
+
+    path: str
+    asked: Callable[[Any], bool]
+    what: str
+
+
+def _other_than(usual: str) -> Callable[[Any], bool]:
+    return lambda value: value != usual
+
+
+def _has_scheme(source: Any) -> bool:
+    return isinstance(source, str) and "://" in source
+
+
+_DEPLOYMENT = (
+    _Rule("runtime.runner", _other_than("process"), "runners other than process are"),
+    _Rule("runtime.registry_secret", bool, "a registry secret is"),
+    _Rule("runtime.secrets", bool, "secrets are"),
+    _Rule("runtime.configs", bool, "config files are"),
+    _Rule("runtime.mounts", bool, "mounts are"),
+    _Rule("model.source", _has_scheme, "fetching a model (give the path of one on the machine) is"),
+    _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
+    _Rule("replicas.workers", lambda count: count > 1, "a replica of several workers is"),
+    _Rule("placement.topology", bool, "placement by topology is"),
+    _Rule("scaling.slo", bool, "scaling to a latency target is"),
+    _Rule("rollout.strategy", _other_than("none"), "sending live requests to a candidate is"),
+    _Rule("rollout.guard.quality", bool, "a quality guard is"),
+    _Rule("rollout.guard.synthetic", bool, "a file of synthetic requests is"),
+    _Rule("rollout.capacity", _other_than("extra"), "replacing in place is"),
+    _Rule("gateway.affinity", _other_than("none"), "affinity is"),
+    _Rule("identity", bool, "a certificate for the worker is"),
+    _Rule("outbound", bool, "an outbound policy is"),
+    _Rule("sandbox", bool, "the sandbox is"),
+    _Rule("tool_gateway", bool, "the tool gateway is"),
+    _Rule("expose", bool, "exposed ports are"),
+    _Rule("drives", bool, "drives are"),
+)
+
+
+def unsupported(normalised: Document) -> list[dict[str, str]]:
+    """What of it this version refuses: `{path, message}` for each place; empty when all of it is available.
+
+    Args:
+        normalised: a document as `spec.normalise` gives it.
+    """
+    kind = normalised.get("kind")
+    if kind != "Deployment":
+        return [{"path": "kind", "message": f"kind {kind} is not available in this version; Deployment is"}]
+    return list(_refusals(normalised))
+
+
+def warnings(normalised: Document) -> list[dict[str, str]]:
+    """What of it is accepted and has no effect yet: `{path, message}` for each place."""
+    replicas = normalised.get("replicas") or {}
+    kept, most = max(int(replicas.get("min") or 0), 1), int(replicas.get("max") or 0)
+    if most <= kept:
+        return []
+    message = f"replicas do not follow the load in this version: {kept} are kept, and max {most} has no effect"
+    return [{"path": "replicas.max", "message": message}]
+
+
+def _refusals(document: Document) -> Iterator[dict[str, str]]:
+    for rule in _DEPLOYMENT:
+        value = _at(document, rule.path)
+        if value is not None and rule.asked(value):
+            yield {"path": rule.path, "message": f"{rule.what} not available in this version"}
+
+
+def _at(document: Document, path: str) -> Any:
+    value: Any = document
+    for name in path.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
