@@ -20,7 +20,7 @@ class Backoff:
         """Seconds to wait before the next try."""
         whole = min(CAP_S, FIRST_S * 2 ** min(self._tries, 16))
         self._tries += 1
-        return whole * (0.5 + self._rng.random() / 2)
+        return float(whole * (0.5 + self._rng.random() / 2))
 
     def reset(self) -> None:
         """It answered."""

@@ -1,0 +1,135 @@
+"""The agent of one machine, built from its parts, from start to an orderly end."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+import httpx
+import structlog
+
+from moorage.agent.config import AgentConfig
+from moorage.agent.held import Means
+from moorage.agent.keeping import prune_logs
+from moorage.agent.ledger import Ledger
+from moorage.agent.link import Link
+from moorage.agent.outbox import Outbox
+from moorage.agent.roster import Roster
+from moorage.agent.session import CREDENTIAL, Itself, Session
+from moorage.domain.errors import Conflict
+from moorage.ports import Clock
+from moorage.runners.identity import boot_id
+from moorage.runners.ports import PortPool
+from moorage.runners.process import ProcessHost
+
+POLL_S = 0.05
+"""How often an orderly end looks whether everything is gone and told; it runs once in an agent's life."""
+
+
+class Agent:
+    """One machine's agent.
+
+    Args:
+        config: what it is told.
+        clock: time.
+        rng: randomness for cookies, incarnation and jitter; a cryptographic one outside tests.
+        log: its own log.
+        version: of this program.
+    """
+
+    def __init__(
+        self, config: AgentConfig, clock: Clock, rng: Random, log: structlog.stdlib.BoundLogger, version: str
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._version = version
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Adopt what is here, then serve the control plane until `stop` is set or this machine is removed.
+
+        Raises:
+            LedgerUnusable: nothing may be started without a ledger.
+            Unauthorized: there is neither token nor credential.
+        """
+        config = self._config
+        config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        ledger = Ledger(config.home / "ledger.sqlite")
+        host = ProcessHost(self._clock, python=config.python)
+        async with _client() as http, _client(keep=False) as probes:
+            ports = PortPool(range(config.ports[0], config.ports[1] + 1))
+            outbox = Outbox(ledger, self._clock)
+            means = Means(config, self._clock, host, ports, ledger, outbox, probes, self._log)
+            remembered = ledger.recall()
+            session: Session | None = None
+
+            def changed() -> None:
+                if session is not None:
+                    session.look_again()
+
+            roster = Roster(means, self._rng, changed)
+            outbox.restore(remembered.outbox, max((a.last_seq for a in remembered.attempts), default=0))
+            await roster.recall(remembered)
+            prune_logs(config.home / "workers", roster.folders(), config.logs_kept)
+            itself = Itself(
+                incarnation=f"{self._rng.getrandbits(80):020x}",
+                boot_id=boot_id(),
+                version=self._version,
+                credential=remembered.notes.get(CREDENTIAL),
+            )
+            session = Session(means, Link(config.server_url, http), roster, self._rng, itself)
+            try:
+                await self._serve(session, roster, outbox, stop)
+            finally:
+                host.close()
+                await roster.close()
+                await outbox.flushed()
+                await ledger.close()
+
+    async def _serve(self, session: Session, roster: Roster, outbox: Outbox, stop: asyncio.Event) -> None:
+        talking = asyncio.create_task(session.run())
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            ends: set[asyncio.Future[Any]] = {talking, stopped, outbox.broken}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if outbox.broken.done():
+                outbox.broken.result()
+            removed = talking.done()
+            if removed:
+                talking.result()
+            if removed or self._config.stop_workers_on_exit:
+                await self._drain(session, roster, outbox, told=not removed)
+            else:
+                self._log.info("leaving; workers go on and can be adopted", workers=len(roster.alive()))
+        finally:
+            for task in (talking, stopped):
+                task.cancel()
+            await asyncio.gather(talking, stopped, return_exceptions=True)
+
+    async def _drain(self, session: Session, roster: Roster, outbox: Outbox, *, told: bool) -> None:
+        """Stop everything, wait until it is gone and, where somebody listens, told; bounded."""
+        session.draining = True
+        self._log.info("stopping all workers")
+        roster.drain()
+        deadline = self._clock.monotonic() + self._config.exit_wait_s
+        while self._clock.monotonic() < deadline:
+            if roster.all_gone and (outbox.empty or not told):
+                return
+            await self._clock.sleep(POLL_S)
+        self._log.warning("left before everything was gone and told", gone=roster.all_gone, told=outbox.empty)
+
+
+def _client(*, keep: bool = True) -> httpx.AsyncClient:
+    """An HTTP client that looks at no proxy variables; without `keep` each request has a connection of its own."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None if keep else 0)
+    return httpx.AsyncClient(trust_env=False, limits=limits)
+
+
+def check_single(home_in_use: bool, home: str) -> None:
+    """Two agents on one ledger would fight over the same processes.
+
+    Raises:
+        Conflict: another agent runs on this home.
+    """
+    if home_in_use:
+        raise Conflict(f"another agent already runs on {home}", remedy="stop it first, or give this one its own home")

@@ -1,0 +1,125 @@
+"""The agent's side of the protocol over HTTP: one method a message, three ways to fail.
+
+Nothing here retries or waits; the loops in `session.py` do. Bodies are the models of `wire/agent.py`.
+"""
+
+from typing import TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from moorage.wire.agent import (
+    Heartbeat,
+    HeartbeatAnswer,
+    Join,
+    Joined,
+    LogLines,
+    Reconcile,
+    ReconcileAnswer,
+    Report,
+    ReportAnswer,
+    Work,
+)
+
+Answer = TypeVar("Answer", bound=BaseModel)
+WORK_WAIT_S = 25.0
+TIMEOUT_S = 10.0
+
+
+class LinkError(Exception):
+    """A call to the control plane did not give an answer to go on with."""
+
+
+class LinkDown(LinkError):
+    """It cannot be reached, or it answers that it cannot answer now: try again later, keep everything running."""
+
+
+class LinkDenied(LinkError):
+    """The credential or token is not accepted (401, 403)."""
+
+
+class LinkStale(LinkError):
+    """It does not know this machine or incarnation (other 4xx): join again."""
+
+
+class Link:
+    """HTTP to one control plane.
+
+    Args:
+        server_url: such as `http://127.0.0.1:7420`.
+        http: a client that uses no proxy.
+    """
+
+    def __init__(self, server_url: str, http: httpx.AsyncClient) -> None:
+        self._base = f"{server_url}/api/v1/agent"
+        self._http = http
+        self.bearer: str | None = None
+
+    async def join(self, message: Join) -> Joined:
+        """Join or join again."""
+        return await self._post("join", message, Joined)
+
+    async def reconcile(self, message: Reconcile) -> ReconcileAnswer:
+        """Say what is held."""
+        return await self._post("reconcile", message, ReconcileAnswer)
+
+    async def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
+        """Renew the lease."""
+        return await self._post("heartbeat", message, HeartbeatAnswer)
+
+    async def report(self, message: Report) -> ReportAnswer:
+        """Say what was seen."""
+        return await self._post("report", message, ReportAnswer)
+
+    async def work(self, machine: str, incarnation: str, after: int) -> Work | None:
+        """The desired set once its version is above `after`; None when it is not, for `WORK_WAIT_S`."""
+        params: dict[str, str | int | float] = {
+            "machine": machine,
+            "incarnation": incarnation,
+            "after": after,
+            "wait_s": WORK_WAIT_S,
+        }
+        response = await self._send("GET", "work", params=params, timeout_s=WORK_WAIT_S + TIMEOUT_S)
+        return None if response.status_code == 204 else _read(response, Work)
+
+    async def logs(self, request: str, lines: LogLines) -> None:
+        """Answer a request for log lines."""
+        await self._send("POST", f"logs/{request}", content=lines.model_dump_json())
+
+    async def _post(self, path: str, message: BaseModel, answer: type[Answer]) -> Answer:
+        response = await self._send("POST", path, content=message.model_dump_json())
+        return _read(response, answer)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: str | None = None,
+        params: dict[str, str | int | float] | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.bearer}"} if self.bearer else {}
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            response = await self._http.request(
+                method, f"{self._base}/{path}", content=content, params=params, headers=headers, timeout=timeout_s
+            )
+        except httpx.HTTPError as cause:
+            raise LinkDown(f"{path}: {type(cause).__name__} {cause}".strip()) from cause
+        if response.is_success:
+            return response
+        text = f"{path}: {response.status_code} {response.text[:300]}"
+        if response.status_code in (401, 403):
+            raise LinkDenied(text)
+        if response.status_code >= 500 or response.status_code == 429:
+            raise LinkDown(text)
+        raise LinkStale(text)
+
+
+def _read(response: httpx.Response, answer: type[Answer]) -> Answer:
+    try:
+        return answer.model_validate_json(response.content)
+    except ValidationError as cause:
+        raise LinkDown(f"an answer that is not {answer.__name__}: {response.text[:300]}") from cause

@@ -1,0 +1,174 @@
+"""All workers in this machine's hands, brought to the desired set each time it changes.
+
+Holds the `HeldWorker`s and the epochs ever seen, applies what `desired.compare` says, and answers what is held. Called
+by the session's loops.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from moorage.agent import words
+from moorage.agent.desired import Actions, HeldView, compare
+from moorage.agent.held import HeldWorker, Means
+from moorage.agent.ledger import Attempt, Remembered
+from moorage.wire.agent import Assignment, Held, Stop
+
+
+class Roster:
+    """The held workers.
+
+    Args:
+        means: what workers share.
+        rng: source of cookies; a cryptographic one.
+        on_change: called when the desired set should be applied again.
+    """
+
+    def __init__(self, means: Means, rng: Random, on_change: Callable[[], None]) -> None:
+        self._means = means
+        self._rng = rng
+        self._on_change = on_change
+        self._held: dict[str, HeldWorker] = {}
+        self._seen: dict[str, int] = {}
+        self._confirmed: set[tuple[str, int]] = set()
+        self._refused: set[tuple[str, int]] = set()
+        self._writes: set[asyncio.Task[None]] = set()
+
+    async def recall(self, remembered: Remembered) -> None:
+        """Adopt, collect or fence what an earlier agent left."""
+        self._seen = dict(remembered.epochs)
+        for attempt in remembered.attempts:
+            worker = self._held[attempt.worker] = HeldWorker(attempt, self._means, self._on_change)
+            await worker.resume()
+
+    # What is held
+
+    def held(self) -> tuple[Held, ...]:
+        """For reconciling: everything alive, or whose end the control plane may not know yet."""
+        return tuple(w.to_held() for w in self._held.values() if w.born and not self._view(w).settled)
+
+    def alive(self) -> dict[str, int]:
+        """Worker → epoch of those whose process was seen alive now."""
+        return {name: w.attempt.epoch for name, w in self._held.items() if w.seen_alive}
+
+    def folder_of(self, worker: str, epoch: int | None, previous: bool) -> Path | None:
+        """Directory with the log of a worker's attempt, or None when it is not kept."""
+        base = self._means.config.home / "workers" / worker
+        found = {int(p.name.split("-")[0]): p for p in base.glob("*-*")} if base.is_dir() else {}
+        newest = max(found, default=0)
+        wanted = epoch if epoch is not None and not previous else newest
+        if previous:
+            wanted = max((e for e in found if e < (epoch if epoch is not None else newest)), default=-1)
+        return found.get(wanted)
+
+    def has_ended(self, worker: str, folder: Path) -> bool:
+        """Whether nothing more will be written to the log in this directory."""
+        held = self._held.get(worker)
+        return held is None or held.folder != folder or held.attempt.gone
+
+    def folders(self) -> frozenset[Path]:
+        """Directories in use."""
+        return frozenset(w.folder for w in self._held.values())
+
+    @property
+    def all_gone(self) -> bool:
+        """Whether nothing runs here."""
+        return all(w.attempt.gone or not w.born for w in self._held.values())
+
+    # Bringing it to the desired set
+
+    def apply(self, assignments: Sequence[Assignment]) -> Actions:
+        """Start, stop and forget what follows from the desired set; what it did is returned."""
+        actions = compare(assignments, {n: self._view(w) for n, w in self._held.items()}, self._seen)
+        for name in actions.forget:
+            self._forget(name)
+        for assignment in actions.stop:
+            self._held[assignment.worker].stop(_stop_of(assignment))
+        for name in actions.supersede:
+            self._held[name].stop(Stop(cause="default", text="a newer attempt is placed here"))
+        for assignment in actions.absent:
+            self._confirm_absent(assignment)
+        for assignment in actions.refused:
+            self._refuse(assignment)
+        for assignment in actions.start:
+            self._start(assignment)
+        return actions
+
+    def stop_unwanted(self, names: Sequence[str]) -> None:
+        """Stop what reconciling says must not run here."""
+        for name in names:
+            worker = self._held.get(name)
+            if worker is not None and not worker.attempt.gone:
+                launch = worker.assignment.launch
+                worker.stop(Stop(cause="default", signal=launch.stop_signal, grace_s=launch.stop_grace_s))
+
+    def drain(self) -> None:
+        """Stop everything; this agent goes away with its workers."""
+        for worker in self._held.values():
+            worker.drain(self._means.config.name)
+
+    async def close(self) -> None:
+        """Let go of everything without touching it."""
+        await asyncio.gather(*(w.close() for w in self._held.values()))
+        if self._writes:
+            await asyncio.gather(*self._writes)
+
+    def _view(self, worker: HeldWorker) -> HeldView:
+        attempt = worker.attempt
+        settled = attempt.gone and attempt.last_seq <= self._means.outbox.acknowledged
+        return HeldView(attempt.epoch, worker.born, attempt.gone, settled)
+
+    def _start(self, assignment: Assignment) -> None:
+        self._saw(assignment)
+        cookie = f"{self._rng.getrandbits(128):032x}"
+        folder = self._means.config.home / "workers" / assignment.worker / f"{assignment.epoch}-{cookie[:8]}"
+        attempt = Attempt(
+            worker=assignment.worker,
+            epoch=assignment.epoch,
+            cookie=cookie,
+            folder=str(folder),
+            assignment=assignment.model_dump_json(),
+            digest=assignment.digest,
+        )
+        worker = self._held[assignment.worker] = HeldWorker(attempt, self._means, self._on_change)
+        worker.begin()
+
+    def _saw(self, assignment: Assignment) -> None:
+        if assignment.epoch > self._seen.get(assignment.worker, 0):
+            self._seen[assignment.worker] = assignment.epoch
+            self._keep(self._means.ledger.saw(assignment.worker, assignment.epoch))
+
+    def _confirm_absent(self, assignment: Assignment) -> None:
+        """A stop for what is not here: its absence is proven by the ledger, so it is confirmed."""
+        key = (assignment.worker, assignment.epoch)
+        if key in self._confirmed:
+            return
+        self._confirmed.add(key)
+        self._saw(assignment)
+        attempt = Attempt(worker=key[0], epoch=key[1], cookie="", folder="", assignment="", gone=True)
+        self._means.outbox.note(attempt, [words.cancelled(None, False)], gone=True)
+
+    def _refuse(self, assignment: Assignment) -> None:
+        key = (assignment.worker, assignment.epoch)
+        if key not in self._refused:
+            self._refused.add(key)
+            seen = self._seen.get(assignment.worker)
+            self._means.log.warning("refused an old command", worker=key[0], epoch=key[1], seen=seen)
+
+    def _forget(self, name: str) -> None:
+        worker = self._held.pop(name)
+        self._means.ports.give_back(name)
+        self._keep(worker.close())
+        self._keep(self._means.ledger.forget(name))
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+
+
+def _stop_of(assignment: Assignment) -> Stop:
+    launch = assignment.launch
+    return assignment.stop or Stop(cause="default", signal=launch.stop_signal, grace_s=launch.stop_grace_s)

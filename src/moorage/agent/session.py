@@ -1,0 +1,257 @@
+"""The agent's conversation with the control plane: join, reconcile, then work, heartbeats and reports side by side.
+
+While the control plane is away everything goes on running and nothing new starts; each loop tries again with a
+back-off of its own. When the control plane no longer knows this incarnation the session begins anew with a join.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+
+from moorage.agent.backoff import Backoff
+from moorage.agent.capacity import capacity
+from moorage.agent.held import Means
+from moorage.agent.link import Link, LinkDenied, LinkDown, LinkError, LinkStale
+from moorage.agent.logs import answer
+from moorage.agent.roster import Roster
+from moorage.domain.errors import Unauthorized
+from moorage.wire.agent import Assignment, Heartbeat, Join, LogRequest, Reconcile, Work
+
+CREDENTIAL = "credential"
+
+
+@dataclass(slots=True)
+class Standing:
+    """What the control plane told at the last join, and the last desired set."""
+
+    machine: str = ""
+    heartbeat_s: float = 10.0
+    assignments: tuple[Assignment, ...] = ()
+    version: int = 0
+    asked: set[str] = field(default_factory=set)
+    """workers about which a reconcile was already asked in this session"""
+
+
+@dataclass(frozen=True, slots=True)
+class Itself:
+    """Who this agent is.
+
+    Args:
+        incarnation: drawn at this start of the agent.
+        boot_id: of this start of the machine.
+        version: of this program.
+        credential: kept from an earlier join, or None.
+    """
+
+    incarnation: str
+    boot_id: str
+    version: str
+    credential: str | None = None
+
+
+class Session:
+    """Runs until removed or cancelled.
+
+    Args:
+        means: what the agent works with.
+        link: to the control plane.
+        roster: the held workers.
+        rng: source of jitter.
+        itself: who this agent is now.
+    """
+
+    def __init__(self, means: Means, link: Link, roster: Roster, rng: Random, itself: Itself) -> None:
+        self._config = means.config
+        self._ledger = means.ledger
+        self._outbox = means.outbox
+        self._clock = means.clock
+        self._log = means.log
+        self._link = link
+        self._roster = roster
+        self._rng = rng
+        self._itself = itself
+        self._credential = itself.credential
+        self._standing = Standing()
+        self._look_again = asyncio.Event()
+        self._answering: dict[str, asyncio.Task[None]] = {}
+        self.draining = False
+
+    def look_again(self) -> None:
+        """Something held has changed: apply the last desired set again."""
+        self._look_again.set()
+
+    async def run(self) -> None:
+        """Join, reconcile, work; again whenever asked to. Returns when this machine was removed."""
+        backoff = Backoff(self._rng)
+        while True:
+            try:
+                await self._join()
+                await self._reconcile()
+                backoff.reset()
+                if await self._converse():
+                    return
+            except LinkError as cause:
+                wait_s = backoff.next_s()
+                self._log.warning("control plane not available", why=str(cause), again_in_s=round(wait_s, 2))
+                await self._clock.sleep(wait_s)
+
+    # Join and reconcile
+
+    async def _join(self) -> None:
+        tries = [t for t in (self._credential, self._config.token) if t]
+        if not tries:
+            raise Unauthorized(
+                "no join token and no credential from an earlier join", remedy="start the agent with --token"
+            )
+        for index, bearer in enumerate(tries):
+            self._link.bearer = bearer
+            try:
+                joined = await self._link.join(self._join_message())
+            except LinkDenied:
+                if index + 1 < len(tries):
+                    continue
+                raise
+            break
+        self._standing = Standing(joined.machine, joined.heartbeat_s)
+        if joined.credential is not None:
+            self._credential = self._link.bearer = joined.credential
+            await self._ledger.note({CREDENTIAL: joined.credential, "machine": joined.machine})
+        self._log.info("joined", machine=joined.machine, heartbeat_s=joined.heartbeat_s)
+
+    def _join_message(self) -> Join:
+        config = self._config
+        return Join(
+            name=config.name,
+            incarnation=self._itself.incarnation,
+            boot_id=self._itself.boot_id,
+            host=config.host,
+            capacity=capacity(config),
+            reserve=dict(config.reserve),
+            labels=dict(config.labels),
+            accepts=config.accepts,
+            capabilities=("logs",),
+            version=self._itself.version,
+        )
+
+    async def _reconcile(self) -> None:
+        held = self._roster.held()
+        message = Reconcile(
+            machine=self._standing.machine,
+            incarnation=self._itself.incarnation,
+            boot_id=self._itself.boot_id,
+            held=held,
+        )
+        told = await self._link.reconcile(message)
+        self._outbox.renumber(told.next_seq)
+        self._roster.stop_unwanted(told.stop)
+        self._log.info("reconciled", held=len(held), keep=len(told.keep), stop=len(told.stop))
+
+    # The loops
+
+    async def _converse(self) -> bool:
+        """Heartbeats, reports and work until one says to begin anew. True: this machine was removed."""
+        loops = [asyncio.create_task(loop()) for loop in (self._work, self._beat, self._send, self._settle)]
+        try:
+            done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
+            results = [task.result() for task in done]
+            return any(results)
+        finally:
+            for task in loops:
+                task.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+
+    async def _work(self) -> bool:
+        standing, backoff = self._standing, Backoff(self._rng)
+        while True:
+            try:
+                work = await self._link.work(standing.machine, self._itself.incarnation, standing.version)
+            except LinkDown as cause:
+                await self._wait(backoff, cause, "work")
+                continue
+            backoff.reset()
+            if work is None:
+                continue
+            if work.removed:
+                self._log.warning("this machine was removed: stopping all")
+                return True
+            standing.version, standing.assignments = work.version, work.assignments
+            self._answer_logs(work)
+            await self._apply()
+
+    async def _settle(self) -> bool:
+        """Apply the last desired set again when something held changed (a superseded attempt is gone)."""
+        while True:
+            await self._look_again.wait()
+            self._look_again.clear()
+            if self._standing.version:
+                await self._apply()
+
+    async def _apply(self) -> None:
+        if self.draining:
+            return
+        actions = self._roster.apply(self._standing.assignments)
+        unasked = [w for w in actions.unclaimed if w not in self._standing.asked]
+        if unasked:
+            # One empty answer must not end everything on this machine: what the desired set does not name is asked
+            # about once more, and only a clear "stop" ends it.
+            self._standing.asked.update(unasked)
+            self._log.warning("held, and not in the desired set: asking", workers=unasked)
+            await self._reconcile()
+
+    async def _beat(self) -> bool:
+        standing = self._standing
+        backoff = Backoff(self._rng)
+        while True:
+            beat = Heartbeat(
+                machine=standing.machine, incarnation=self._itself.incarnation, workers=self._roster.alive()
+            )
+            try:
+                told = await self._link.heartbeat(beat)
+            except LinkDown as cause:
+                await self._wait(backoff, cause, "heartbeat")
+                continue
+            backoff.reset()
+            if told.removed:
+                return True
+            if told.rejoin:
+                raise LinkStale("the control plane asks to join again")
+            await self._clock.sleep(standing.heartbeat_s)
+
+    async def _send(self) -> bool:
+        backoff = Backoff(self._rng)
+        while True:
+            await self._outbox.news.wait()
+            report = self._outbox.batch(self._standing.machine, self._itself.incarnation)
+            if report is None:
+                continue
+            before = self._outbox.acknowledged
+            try:
+                told = await self._link.report(report)
+                self._outbox.confirm(told.seq)
+                if self._outbox.acknowledged == before:
+                    raise LinkDown(f"reports from {report.reports[0].seq} on were not taken (it holds {told.seq})")
+            except LinkDown as cause:
+                await self._wait(backoff, cause, "report")
+                continue
+            backoff.reset()
+            self._look_again.set()
+
+    async def _wait(self, backoff: Backoff, cause: LinkDown, what: str) -> None:
+        wait_s = backoff.next_s()
+        self._log.info("control plane away", call=what, why=str(cause), again_in_s=round(wait_s, 2))
+        await self._clock.sleep(wait_s)
+
+    # Logs
+
+    def _answer_logs(self, work: Work) -> None:
+        wanted = {request.id for request in work.logs}
+        self._answering = {i: t for i, t in self._answering.items() if i in wanted}
+        for request in work.logs:
+            if request.id not in self._answering:
+                self._answering[request.id] = asyncio.create_task(self._answer_log(request))
+
+    async def _answer_log(self, request: LogRequest) -> None:
+        try:
+            await self._link.logs(request.id, await asyncio.to_thread(answer, self._roster, request))
+        except LinkError as cause:
+            self._log.info("log lines not taken", request=request.id, why=str(cause))
