@@ -1,0 +1,79 @@
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from api_world import Client, CountingStore, FakeCommands, FakeExplain, FakeGateways, FakeMachines, HandClock, Rows
+from fastapi import FastAPI
+
+from moorage.api.app import create_app
+from moorage.api.auth import Auth, StaticTokens
+from moorage.api.deps import ApiDeps, ApiSettings
+from moorage.clock import SystemClock
+from moorage.control.credentials import Credentials
+from moorage.control.logrelay import LogRelay
+from moorage.store.opening import open_store
+
+TOKENS = StaticTokens(admin="the-admin-token", agent_join="the-join-token", gateway="the-gateway-token")
+
+
+@dataclass
+class World:
+    app: FastAPI
+    deps: ApiDeps
+    clock: HandClock
+    store: CountingStore
+    rows: Rows
+    commands: FakeCommands
+    machines: FakeMachines
+    gateways: FakeGateways
+    gateway_answers: dict[str, httpx.Response]
+    gateway_asked: list[httpx.Request]
+
+    def as_(self, token: str | None) -> Client:
+        return Client(self.app, token)
+
+    @property
+    def admin(self) -> Client:
+        return self.as_(TOKENS.admin)
+
+    async def agent(self, name: str) -> Client:
+        return self.as_(await self.deps.credentials.issue_agent(f"mch-{name}", name))
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    store = await open_store(f"sqlite:///{tmp_path}/m.db", SystemClock())
+    counting = CountingStore(store)
+    clock = HandClock()
+    credentials = Credentials(counting, clock)
+    numbers = iter(range(1, 10_000))
+    commands, machines, gateways = FakeCommands(), FakeMachines(), FakeGateways()
+    answers: dict[str, httpx.Response] = {}
+    asked: list[httpx.Request] = []
+
+    def gateway(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        if request.url.host not in answers:
+            raise httpx.ConnectError("refused", request=request)
+        return answers[request.url.host]
+
+    deps = ApiDeps(
+        store=counting,
+        clock=clock,
+        commands=commands,
+        machines=machines,
+        gateways=gateways,
+        explain=FakeExplain(),
+        auth=Auth(TOKENS, credentials),
+        credentials=credentials,
+        logs=LogRelay(clock, lambda: f"q-{next(numbers)}"),
+        settings=ApiSettings(gateway_url="http://127.0.0.1:7421", gateway_token=TOKENS.gateway),
+        http=httpx.AsyncClient(transport=httpx.MockTransport(gateway)),
+        stats=lambda: {"store_commits": 41.0},
+    )
+    app = create_app(deps)
+    yield World(app, deps, clock, counting, Rows(store), commands, machines, gateways, answers, asked)
+    await deps.http.aclose()
+    await store.close()
