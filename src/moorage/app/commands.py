@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moorage.app.home import Home, write_configs
+from moorage.app.home import Home, part_configs, write_client, write_private
 from moorage.app.settings import Settings, load
 from moorage.cli.failures import guarded
 from moorage.cli.progress import Progress
@@ -109,11 +109,19 @@ def _config(options: Options, env: Mapping[str, str]) -> int:
 
 
 def _part(name: str, options: Options, env: Mapping[str, str]) -> int:
-    """Become one part, in the foreground, with the settings of this home."""
+    """Become one part, in the foreground, with the settings of this home.
+
+    Agent and gateway belong to the control plane of MOORAGE_URL, under MOORAGE_TOKEN where it is set.
+    """
     settings = _settings(options, env)
     home = Home(settings.home)
     home.make()
-    write_configs(home, settings)
+    config = part_configs(home, settings, settings.url)[name]
+    if name != "server" and settings.token:
+        config["token"] = settings.token
+    write_private(home.config(name), json.dumps(config, indent=1) + "\n")
+    if name == "server":
+        write_client(home, settings)
     command = home.command(name)
     os.execv(command[0], command)
 

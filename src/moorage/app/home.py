@@ -127,15 +127,26 @@ def write_private(path: Path, text: str) -> None:
 
 
 def write_configs(home: Home, settings: Settings) -> None:
-    """Write what the three parts and the commands read."""
-    for part, config in part_configs(home, settings).items():
+    """Write what the three parts and the commands of this machine read."""
+    for part, config in part_configs(home, settings, settings.api.url).items():
         write_private(home.config(part), json.dumps(config, indent=1) + "\n")
+    write_client(home, settings)
+
+
+def write_client(home: Home, settings: Settings) -> None:
+    """Write how commands of this machine reach the API."""
     client = {"url": settings.api.url, "token": home.token("admin"), "gateway_url": settings.gateway.url}
     write_private(home.client, json.dumps(client) + "\n")
 
 
-def part_configs(home: Home, settings: Settings) -> dict[str, dict[str, Any]]:
-    """The configuration of each part, from the settings."""
+def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, dict[str, Any]]:
+    """The configuration of each part.
+
+    Args:
+        home: the folder.
+        settings: effective settings.
+        server_url: the control plane that agent and gateway belong to.
+    """
     tokens = {name: home.token(name) for name in TOKENS}
     server = {
         "database_url": settings.database_url,
@@ -148,16 +159,22 @@ def part_configs(home: Home, settings: Settings) -> dict[str, dict[str, Any]]:
         "log": settings.log,
     }
     agent = {
-        "url": settings.api.url,
+        "server_url": server_url,
         "token": tokens["agent_join"],
         "name": machine_name(),
-        "data": str(settings.agent_data),
+        "home": str(settings.agent_data),
+        "ports": list(settings.agent_ports),
+        "gpus": settings.show("agent_gpus"),
+        "labels": dict(settings.agent_labels),
+        "accepts": list(settings.agent_accepts),
+        "reserve": dict(settings.agent_reserve),
+        "stop_workers_on_exit": True,  # `moor down` means all of it; what must not stop them kills the agent instead
         "log": settings.log,
     }
     gateway = {
         "host": settings.gateway.host,
         "port": settings.gateway.port,
-        "server_url": settings.api.url,
+        "server_url": server_url,
         "token": tokens["gateway"],
         "state_dir": str(home.root / "gateway"),
         "gateway_id": machine_name(),

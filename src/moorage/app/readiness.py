@@ -20,7 +20,7 @@ def missing(home: Home, settings: Settings) -> Iterator[tuple[str, str]]:
     if _status(settings.api.url, "/readyz") != 200:
         yield "server", f"the API at {settings.api.url}"
         return
-    if _status(settings.gateway.url, "/livez") != 200:
+    if _status(settings.gateway.url, "/readyz") != 200:
         yield "gateway", f"the gateway at {settings.gateway.url}"
     name = machine_name()
     state = _machine_state(settings.api.url, home.token("admin"), name)

@@ -72,9 +72,13 @@ class Settings:
         """Rows of `moor config show`: {name, value, source}; secrets are masked."""
         rows = []
         for key in _READERS:
-            value = "(set, not shown)" if key in _SECRET and getattr(self, key) else _show(key, getattr(self, key))
+            value = "(set, not shown)" if key in _SECRET and getattr(self, key) else self.show(key)
             rows.append({"name": variable(key), "value": value, "source": self.sources.get(key, "default")})
         return rows
+
+    def show(self, key: str) -> Any:
+        """A value in the form in which it is written in a variable."""
+        return _show(key, getattr(self, key))
 
 
 def variable(key: str) -> str:

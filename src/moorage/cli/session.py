@@ -12,6 +12,7 @@ import click
 
 from moorage.cli.output import Table, print_table, print_value
 from moorage.cli.progress import Progress
+from moorage.domain.errors import NotFound
 
 if TYPE_CHECKING:
     from moorage.client import Client
@@ -38,7 +39,7 @@ class Session:
         """The SDK's client, loaded now and not before."""
         from moorage.client import Client
 
-        return Client.from_environment(self.env)
+        return Client.from_environment(self.env, namespace=self.namespace)
 
     @property
     def human(self) -> bool:
@@ -50,6 +51,21 @@ class Session:
         progress = Progress()
         progress.quiet = not self.human and not progress.live
         return progress
+
+    def first_found(self, *reads: Callable[[], Any]) -> Any:
+        """The first read that finds something: a NAME may mean a deployment, a run or a worker.
+
+        Raises:
+            NotFound: none did; the first one's words.
+        """
+        missing: NotFound | None = None
+        for read in reads:
+            try:
+                return read()
+            except NotFound as error:
+                missing = missing or error
+        assert missing is not None
+        raise missing
 
     def now(self) -> float:
         """For ages."""
@@ -96,20 +112,27 @@ def examples(*lines: str) -> str:
     return "\b\n" + "\n".join([title, *(f"  {line}" for line in lines)])
 
 
-class Duration(click.ParamType):
-    """`90`, `30s`, `15m`, `1h30m`; seconds as a float."""
+def duration(_ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Callback of options such as `--timeout 15m`: seconds as a float."""
+    if value is None:
+        return None
+    from moorage.domain.errors import InvalidSpec
+    from moorage.domain.units import parse_duration
 
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
-        from moorage.domain.errors import InvalidSpec
-        from moorage.domain.units import parse_duration
-
-        try:
-            return parse_duration(value)
-        except InvalidSpec as wrong:
-            self.fail(f"{wrong.message}. {wrong.remedy or ''}", param, ctx)
+    try:
+        return parse_duration(value)
+    except InvalidSpec as wrong:
+        raise click.BadParameter(f"{wrong.message}. {wrong.remedy or ''}", param=param) from wrong
 
 
-DURATION = Duration()
+def timeout_option(default: str | None) -> Callable[[F], F]:
+    """`--timeout`, as a duration."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        metavar="DURATION",
+        default=default,
+        show_default=default is not None,
+        callback=duration,
+        help="How long to wait, such as 90, 30s or 15m.",
+    )

@@ -51,7 +51,8 @@ def version(session: Session) -> None:
 
 
 def _server(session: Session) -> dict[str, Any]:
-    return {"server": session.client.server_version(), "url": session.client.url}
+    health = session.client.health()
+    return {"server": health.get("version") or health.get("status"), "url": session.client.address.url}
 
 
 def _words(value: dict[str, Any]) -> str:

@@ -1,0 +1,132 @@
+"""`apply` and `plan`: files in, deployments made so, or what that would change."""
+
+from typing import Any
+
+import click
+
+from moorage.cli.commands.specs import read_documents
+from moorage.cli.output import print_value
+from moorage.cli.session import Session, command, examples, timeout_option
+from moorage.cli.watching import LOOK_EVERY_S, watched
+from moorage.domain.errors import InvalidSpec
+
+GOALS = ("accepted", "ready", "live", "promoted")
+files_option = click.option("--file", "-f", "files", multiple=True, required=True, help="A spec file; - for stdin.")
+
+
+@click.command(
+    epilog=examples(
+        "moor apply -f gemma.yaml --wait",
+        "moor apply -f gemma.yaml -f llama.yaml --for promoted --timeout 10m",
+        "moor apply -f gemma.yaml --key build-4711     # the same key again is the same apply",
+    )
+)
+@files_option
+@click.option("--wait", is_flag=True, help="Wait until it is live (same as --for live).")
+@click.option("--for", "goal", type=click.Choice(GOALS), help="What to wait for.")
+@click.option("--key", help="Idempotency key; with several documents each gets KEY/NAME.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change, as `moor plan` does.")
+@timeout_option("30m")
+@command
+def apply(
+    session: Session,
+    *,
+    files: tuple[str, ...],
+    wait: bool,
+    goal: str | None,
+    key: str | None,
+    dry_run: bool,
+    timeout_s: float,
+) -> None:
+    """Make what the files say so. Doing it again changes nothing."""
+    documents = deployments_of(files)
+    if dry_run:
+        _plan(session, documents)
+        return
+    wanted = goal or ("live" if wait else None)
+    answers = []
+    for document in documents:
+        own_key = f"{key}/{document.name}" if key and len(documents) > 1 else key
+        answers.append(apply_one(session, document, own_key, wanted, timeout_s))
+    if not session.human:
+        print_value(answers[0] if len(answers) == 1 else answers, session.form)
+
+
+@click.command(epilog=examples("moor plan -f gemma.yaml", "moor plan -f gemma.yaml -o json"))
+@files_option
+@command
+def plan(session: Session, files: tuple[str, ...]) -> None:
+    """Show what an apply of the files would change."""
+    _plan(session, deployments_of(files))
+
+
+def deployments_of(files: tuple[str, ...]) -> list[Any]:
+    """The Deployments of all files, all read and checked before anything is sent."""
+    documents = [document for source in files for document in read_documents(source)]
+    for document in documents:
+        if document.kind != "Deployment":
+            raise InvalidSpec(
+                f"{document.kind} {document.name} cannot be applied by this version",
+                remedy="only documents of kind Deployment can be applied so far",
+            )
+    return documents
+
+
+def apply_one(session: Session, document: Any, key: str | None, goal: str | None, timeout_s: float | None) -> Any:
+    """Apply one document, wait where asked, tell people; returns the API's answer (the last object, after a wait)."""
+    applied = session.client.deployments.apply(document, key=key)
+    if session.human:
+        click.echo(f"{document.name}: {'applied' if applied.changed else 'unchanged'}, {_revision(session, applied)}")
+    if goal is None:
+        return {
+            "deployment": applied.deployment,
+            "revision": applied.revision,
+            "operation": applied.operation,
+            "changed": applied.changed,
+        }
+    outcome = watched(
+        session,
+        document.name,
+        goal,
+        lambda on_status: applied.wait(goal, timeout_s=timeout_s, interval_s=LOOK_EVERY_S, on_status=on_status),
+    )
+    if session.human:
+        click.echo(f"{document.name}: {outcome}")
+        if outcome.serving:
+            click.echo(f"  url    {outcome.last.get('url')}\n  model  {outcome.last.get('model')}")
+    return outcome.last
+
+
+def _revision(session: Session, applied: Any) -> str:
+    known = session.client.deployments.revisions(applied.deployment["name"], namespace=applied.deployment["namespace"])
+    number = next((r["number"] for r in known if r["id"] == applied.revision), None)
+    return f"revision {number}" if number is not None else "no revision"
+
+
+def _plan(session: Session, documents: list[Any]) -> None:
+    plans = [(document.name, session.client.deployments.plan(document)) for document in documents]
+    if not session.human:
+        print_value(plans[0][1] if len(plans) == 1 else [plan for _, plan in plans], session.form)
+        return
+    for name, found in plans:
+        click.echo(_plan_text(name, found))
+
+
+def _plan_text(name: str, found: Any) -> str:
+    lines = [f"{name}: {'would change' if found.get('changes') else 'nothing would change'}"]
+    for change in found.get("changes") or ():
+        lines.append(f"  {change.get('path')}: {_value(change.get('before'))} → {_value(change.get('after'))}")
+    for action in sorted(found.get("actions") or (), key=lambda a: a.get("order", 0)):
+        lines.append(f"  {action.get('order')}. {action.get('summary')}")
+    lines += [f"  warning: {_warning(warning)}" for warning in found.get("warnings") or ()]
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    import json
+
+    return "(none)" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _warning(warning: Any) -> str:
+    return str(warning.get("message", warning)) if isinstance(warning, dict) else str(warning)

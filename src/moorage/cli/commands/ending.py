@@ -1,0 +1,121 @@
+"""`stop` and `delete`: durable operations that end things, and what a delete would touch."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import click
+
+from moorage.cli.output import print_value
+from moorage.cli.session import Session, command, examples, timeout_option
+from moorage.cli.watching import LOOK_EVERY_S, watched
+from moorage.domain.errors import InvalidSpec
+
+wait_option = click.option("--wait", is_flag=True, help="Wait until nothing of it runs any more.")
+key_option = click.option("--key", help="Idempotency key; with several names each gets KEY/NAME.")
+
+
+@click.command(epilog=examples("moor stop gemma --wait"))
+@click.argument("names", nargs=-1, required=True)
+@key_option
+@wait_option
+@timeout_option("10m")
+@command
+def stop(session: Session, *, names: tuple[str, ...], key: str | None, wait: bool, timeout_s: float) -> None:
+    """Stop deployments for good. A request does not wake them; `moor delete` removes them."""
+    answers = []
+    for name in names:
+        answer = session.client.deployments.stop(name, key=_own_key(key, name, names))
+        answers.append(_finish(session, answer, _Ending(name, "stopped", timeout_s if wait else None)))
+    _print(session, answers)
+
+
+@click.command(epilog=examples("moor delete gemma --dry-run", "moor delete gemma --yes --wait"))
+@click.argument("names", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Only show what it would touch.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@key_option
+@wait_option
+@timeout_option("10m")
+@command
+def delete(
+    session: Session,
+    *,
+    names: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    key: str | None,
+    wait: bool,
+    timeout_s: float,
+) -> None:
+    """Delete deployments: routing withdrawn, streams drained, servers stopped, their absence proven."""
+    if dry_run or not yes:
+        plans = [session.client.deployments.delete(name, dry_run=True) for name in names]
+        if dry_run and not session.human:
+            print_value(plans[0] if len(plans) == 1 else plans, session.form)
+            return
+        for name, plan in zip(names, plans, strict=True):
+            click.echo(_touches(name, plan), err=not dry_run)
+        if dry_run:
+            return
+        _ask(names)
+    answers = []
+    for name in names:
+        answer = session.client.deployments.delete(name, key=_own_key(key, name, names))
+        answers.append(_finish(session, answer, _Ending(name, "deleted", timeout_s if wait else None)))
+    _print(session, answers)
+
+
+def _ask(names: tuple[str, ...]) -> None:
+    if not click.get_text_stream("stdin").isatty():
+        raise InvalidSpec("nothing was deleted: there is no terminal to ask on", remedy="say --yes")
+    click.confirm(f"delete {', '.join(names)}?", abort=True, err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """What ends.
+
+    Args:
+        name: of the deployment.
+        word: `stopped` or `deleted`.
+        timeout_s: how long to wait for it; None does not wait.
+    """
+
+    name: str
+    word: str
+    timeout_s: float | None
+
+
+def _finish(session: Session, answer: dict[str, Any], ending: _Ending) -> dict[str, Any]:
+    name, word = ending.name, ending.word
+    if ending.timeout_s is None:
+        if session.human:
+            click.echo(f"{name}: will be {word}; watch it with  moor wait {name} --for stopped")
+        return answer
+    operation = answer.get("operation") or {}
+    uid = operation.get("id") if isinstance(operation, dict) else operation
+    if uid:  # an operation that succeeds has proven the absence of what it ended
+        wait = partial(session.client.operations.wait, uid, timeout_s=ending.timeout_s, interval_s=LOOK_EVERY_S)
+        watched(session, name, "stopped", lambda on_status: wait(on_status=on_status))
+    if session.human:
+        click.echo(f"{name}: {word}")
+    return answer
+
+
+def _print(session: Session, answers: list[Any]) -> None:
+    if not session.human:
+        print_value(answers[0] if len(answers) == 1 else answers, session.form)
+
+
+def _own_key(key: str | None, name: str, names: tuple[str, ...]) -> str | None:
+    return f"{key}/{name}" if key and len(names) > 1 else key
+
+
+def _touches(name: str, plan: dict[str, Any]) -> str:
+    lines = [f"deleting {name} would touch:"]
+    lines += [f"  {t.get('kind')} {t.get('name') or t.get('id')}" for t in plan.get("touches") or ()]
+    for other in plan.get("refers") or ():
+        lines.append(f"  {other.get('kind')} {other.get('name')} refers to it: {other.get('what_happens')}")
+    lines += [f"  warning: {w.get('message', w) if isinstance(w, dict) else w}" for w in plan.get("warnings") or ()]
+    return "\n".join(lines)

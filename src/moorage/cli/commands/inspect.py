@@ -1,0 +1,35 @@
+"""`inspect`: everything known of one object, or of one request that went through the gateway."""
+
+from typing import Any
+
+import click
+
+from moorage.cli.commands.listing import GETTABLE, fetch
+from moorage.cli.output import print_value
+from moorage.cli.session import Session, command, examples
+
+KINDS = ("request", *GETTABLE)
+_TIMES = ("queued_ms", "ttft_ms", "total_ms")
+
+
+@click.command(epilog=examples("moor inspect request req-5f3a1c2e-17", "moor inspect worker 01HV…"))
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("name")
+@command
+def inspect(session: Session, kind: str, name: str) -> None:
+    """Show everything known of one object or request. A request's id is its answer's X-Request-Id."""
+    if kind != "request":
+        print_value(fetch(session, kind, name), "yaml" if session.human else session.form)
+        return
+    found = session.client.request(name)
+    session.show_text(found, lambda: words(found))
+
+
+def words(found: dict[str, Any]) -> str:
+    """A request's way, one fact a line; what is not known is left out."""
+    known = {k: v for k, v in found.items() if v is not None and k != "kind"}
+    return "\n".join(f"{k.removesuffix('_ms').ljust(12)}{_value(k, v)}" for k, v in known.items())
+
+
+def _value(key: str, value: Any) -> str:
+    return f"{value:.1f} ms" if key in _TIMES and isinstance(value, int | float) else str(value)

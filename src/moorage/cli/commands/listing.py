@@ -1,0 +1,126 @@
+"""`ls`, `get`, `workers`, `machines` and `operations`: what there is."""
+
+from typing import Any
+
+import click
+
+from moorage.cli import rows
+from moorage.cli.output import print_value
+from moorage.cli.session import Session, command, examples
+from moorage.domain.errors import InvalidSpec, NotFound
+
+KINDS = ("deployments", "runs", "machines", "operations")
+GETTABLE = ("deployment", "run", "machine", "operation", "revision", "worker")
+
+
+@click.command(epilog=examples("moor ls", "moor ls runs -n research", "moor ls -l team=search", "moor ls --deleted"))
+@click.argument("kind", type=click.Choice(KINDS), default="deployments")
+@click.option("--label", "-l", "labels", multiple=True, metavar="KEY=VALUE", help="Only those with this label.")
+@click.option("--deleted", is_flag=True, help="What was deleted, by whom and why.")
+@command
+def ls(session: Session, kind: str, labels: tuple[str, ...], deleted: bool) -> None:
+    """List deployments, runs, machines or operations."""
+    if deleted and kind != "deployments":
+        raise InvalidSpec(f"deleted {kind} cannot be listed", remedy="moor ls deployments --deleted")
+    _list(session, kind, labels, deleted)
+
+
+@click.command(epilog=examples("moor get deployment gemma", "moor get machine box-1 -o yaml"))
+@click.argument("kind", type=click.Choice(GETTABLE))
+@click.argument("name")
+@command
+def get(session: Session, kind: str, name: str) -> None:
+    """Show one object whole, as the API has it."""
+    print_value(fetch(session, kind, name), "yaml" if session.human else session.form)
+
+
+@click.command(epilog=examples("moor workers gemma", "moor workers 01HV…"))
+@click.argument("run")
+@command
+def workers(session: Session, run: str) -> None:
+    """Processes of a run, or of every live replica of a deployment."""
+    found = workers_of(session, run)
+    session.show(found, lambda: rows.table("workers", found, session.now()))
+
+
+@click.command(epilog=examples("moor machines", "moor machines -l pool=gpu"))
+@click.option("--label", "-l", "labels", multiple=True, metavar="KEY=VALUE", help="Only those with this label.")
+@command
+def machines(session: Session, labels: tuple[str, ...]) -> None:
+    """Machines that joined, with what is used of each."""
+    _list(session, "machines", labels, deleted=False)
+
+
+@click.command(epilog=examples("moor operations", "moor operations OPERATION-ID"))
+@click.argument("uid", required=False)
+@command
+def operations(session: Session, uid: str | None) -> None:
+    """Applies, stops and deletes: how far each is, and what it waits for. With an id, that one whole."""
+    if uid is None:
+        _list(session, "operations", (), deleted=False)
+    else:
+        print_value(session.client.operations.get(uid), "yaml" if session.human else session.form)
+
+
+def fetch(session: Session, kind: str, name: str) -> dict[str, Any]:
+    """One object of a kind."""
+    client = session.client
+    if kind == "revision":
+        return _revision(session, name)
+    reads = {
+        "deployment": client.deployments.get,
+        "run": client.runs.get,
+        "machine": client.machines.get,
+        "operation": client.operations.get,
+        "worker": client.workers.get,
+    }
+    found: dict[str, Any] = reads[kind](name)
+    return found
+
+
+def workers_of(session: Session, name: str) -> list[dict[str, Any]]:
+    """Workers of a run; of a deployment, those of its live replicas' runs."""
+    client = session.client
+    found = session.first_found(
+        lambda: client.deployments.replicas(name), lambda: [{"status": "running", "run": client.runs.get(name)["id"]}]
+    )
+    live = [r for r in found if r.get("status") not in ("failed", "stopped") and r.get("run")]
+    return [worker for replica in live for worker in session.client.runs.workers(replica["run"])]
+
+
+def selected(items: list[dict[str, Any]], labels: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Those that carry every one of the labels.
+
+    Raises:
+        InvalidSpec: a label is not written KEY=VALUE.
+    """
+    pairs = [label.partition("=") for label in labels]
+    for key, equals, _ in pairs:
+        if not key or not equals:
+            raise InvalidSpec(f"-l {key!r} is not KEY=VALUE", remedy="write it as  -l team=search")
+    return [item for item in items if all((item.get("labels") or {}).get(k) == v for k, _, v in pairs)]
+
+
+def _list(session: Session, kind: str, labels: tuple[str, ...], deleted: bool) -> None:
+    client = session.client
+    if kind == "deployments":
+        found = client.deployments.list(deleted=deleted)
+    elif kind == "runs":
+        found = client.runs.list()
+    elif kind == "machines":
+        found = client.machines.list()
+    else:
+        found = client.operations.list()
+    shown = selected(list(found), labels)
+    session.show(shown, lambda: rows.table("deleted" if deleted else kind, shown, session.now()))
+
+
+def _revision(session: Session, name: str) -> dict[str, Any]:
+    """`DEPLOYMENT/NUMBER`."""
+    deployment, slash, number = name.rpartition("/")
+    if not slash or not number.isdigit():
+        raise InvalidSpec(f"{name!r} does not name a revision", remedy="write DEPLOYMENT/NUMBER, such as gemma/2")
+    for revision in session.client.deployments.revisions(deployment):
+        if revision.get("number") == int(number):
+            return dict(revision)
+    raise NotFound(f"{deployment} has no revision {number}", remedy=f"see `moor history {deployment}`")

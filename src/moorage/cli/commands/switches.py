@@ -1,0 +1,42 @@
+"""`scale`, `pause` and `wake`: orders that take effect at once and are not operations."""
+
+from typing import Any
+
+import click
+
+from moorage.cli.session import Session, command, examples
+from moorage.cli.watching import sentence
+
+
+@click.command(epilog=examples("moor scale gemma --min 1 --max 3"))
+@click.argument("name")
+@click.option("--min", "minimum", type=click.IntRange(0), help="Least replicas.")
+@click.option("--max", "maximum", type=click.IntRange(0), help="Most replicas.")
+@click.option("--key", help="Idempotency key.")
+@command
+def scale(session: Session, name: str, minimum: int | None, maximum: int | None, key: str | None) -> None:
+    """Change how many replicas a deployment may have, until its next apply."""
+    _tell(session, name, session.client.deployments.scale(name, minimum=minimum, maximum=maximum, key=key))
+
+
+@click.command(epilog=examples("moor pause gemma"))
+@click.argument("name")
+@click.option("--key", help="Idempotency key.")
+@command
+def pause(session: Session, name: str, key: str | None) -> None:
+    """Put a deployment to sleep. The next request wakes it, and waits meanwhile."""
+    _tell(session, name, session.client.deployments.pause(name, key=key))
+
+
+@click.command(epilog=examples("moor wake gemma"))
+@click.argument("name")
+@click.option("--key", help="Idempotency key.")
+@command
+def wake(session: Session, name: str, key: str | None) -> None:
+    """Wake a sleeping deployment without a request."""
+    _tell(session, name, session.client.deployments.wake(name, key=key))
+
+
+def _tell(session: Session, name: str, answer: dict[str, Any]) -> None:
+    seen = answer.get("deployment") if isinstance(answer.get("deployment"), dict) else answer
+    session.show_text(answer, lambda: f"{name}: {sentence(seen or {})}")

@@ -1,0 +1,59 @@
+"""`why`: why something is (not) running, machine by machine, and the smallest changes that would alter that."""
+
+from typing import Any
+
+import click
+
+from moorage.cli.session import Session, command, examples
+
+
+@click.command(epilog=examples("moor why gemma"))
+@click.argument("name")
+@command
+def why(session: Session, name: str) -> None:
+    """Say why a deployment or run is (not) running, and what would change that."""
+    client = session.client
+    found = session.first_found(lambda: client.deployments.why(name), lambda: client.runs.why(name))
+    session.show_text(found, lambda: words(name, found))
+
+
+def words(name: str, found: dict[str, Any]) -> str:
+    """The answer in sentences."""
+    reason = found.get("reason") or {}
+    lines = [f"{name} is {found.get('state')}: {reason.get('message') or 'no reason is recorded'}"]
+    if reason.get("advice"):
+        lines.append(f"  advice: {reason['advice']}")
+    queue = found.get("queue") or {}
+    if queue.get("position"):
+        ahead = queue.get("ahead") or []
+        names = ", ".join(_name(item) for item in ahead[:5])
+        lines.append(f"  queue: place {queue['position']}{f', behind {names}' if names else ''}")
+    machines = found.get("machines") or []
+    if machines:
+        lines.append("  machines:")
+        lines += [f"    {_machines(group)}" for group in machines]
+    changes = found.get("changes") or []
+    if changes:
+        lines.append("  what would change it:")
+        lines += [f"    - {_change(change)}" for change in changes]
+    return "\n".join(lines)
+
+
+def _machines(group: dict[str, Any]) -> str:
+    reasons = "; ".join(_name(reason) for reason in group.get("reasons") or ()) or "fits"
+    examples_ = ", ".join(_name(item) for item in (group.get("examples") or ())[:3])
+    count = group.get("count", 1)
+    return f"{count} × {reasons}{f'  ({examples_})' if examples_ else ''}"
+
+
+def _change(change: dict[str, Any]) -> str:
+    checked = "" if change.get("verified", True) else "  (not checked)"
+    effect = change.get("effect")
+    return f"{_name(change.get('change'))}{f' → {_name(effect)}' if effect else ''}{checked}"
+
+
+def _name(item: Any) -> str:
+    """A reason's sentence, an object's name, or the text itself."""
+    if isinstance(item, dict):
+        return str(item.get("message") or item.get("name") or item.get("code") or item)
+    return str(item)
