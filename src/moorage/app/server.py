@@ -135,6 +135,7 @@ async def build(config: ServerConfig) -> Graph:
         lease_s=config.machine_ttl_s,
         heartbeat_s=config.heartbeat_s,
         heard=loops.heard,
+        withdraw=publisher.withdraw,
     )
     credentials = Credentials(store, clock)
     leadership = Leadership(store, clock, owner=f"home:{config.home}")

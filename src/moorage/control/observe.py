@@ -5,7 +5,7 @@ the report is laid over the newer row. Everything answered is durable.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -21,7 +21,7 @@ from moorage.domain.changes import Change, Create, Step, Update
 from moorage.domain.errors import Conflict, NotFound, StaleVersion
 from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.reasons import Reason, ReasonClass, reason
-from moorage.domain.states import MachineState
+from moorage.domain.states import ENDED_WORKER, MachineState
 from moorage.ports import Clock, Store
 from moorage.wire.agent import (
     Heartbeat,
@@ -51,6 +51,7 @@ class Observation:
         board: desired sets.
         lease_s, heartbeat_s: told to agents, seconds.
         heard: called with a machine's uid when its lease was renewed or its state changed.
+        withdraw: called with a worker's uid the moment a report says that it ended or is not ready.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Observation:
         lease_s: float,
         heartbeat_s: float,
         heard: Callable[[str], None],
+        withdraw: Callable[[str], Awaitable[None]],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -71,6 +73,7 @@ class Observation:
         self._lease_s = lease_s
         self._heartbeat_s = heartbeat_s
         self._heard = heard
+        self._withdraw = withdraw
 
     async def join(self, message: Join, principal: Principal) -> Joined:
         """An agent starts: its machine is made, or goes to Reconciling until it said what it still runs.
@@ -208,6 +211,8 @@ class Observation:
             worker = await self._store.get(Worker, uid)
             if worker is None:
                 return
+            if worker.ready and worker.epoch == item.epoch and _stops_serving(item):
+                await self._withdraw(uid)
             now = self._clock.now()
             writes = apply(worker, _seen(machine.uid, item, now), now)
             if not writes:
@@ -222,6 +227,10 @@ class Observation:
     async def work(self, machine: str, incarnation: str, after: int, wait_s: float) -> Work | None:
         """The machine's desired set; see `WorkBoard.work`."""
         return await self._board.work(machine, incarnation, after, wait_s)
+
+
+def _stops_serving(item: WorkerReport) -> bool:
+    return item.ready is False or any(s.to in ENDED_WORKER for s in item.steps)
 
 
 def _seen(machine: str, item: WorkerReport, now: float) -> Seen:

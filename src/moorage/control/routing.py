@@ -75,6 +75,22 @@ class Publisher:
         self._changed_at[deployment] = self._number
         await self._tell()
 
+    async def withdraw(self, worker: str) -> None:
+        """Take a worker that was seen to end out of the table at once, before the commit that records it.
+
+        Withdrawing is safe without a commit: the next `refresh` reads the rows and would put back what still serves.
+        """
+        for uid, route in self._routes.items():
+            left = tuple(t for t in route.targets if t.worker != worker)
+            if len(left) == len(route.targets):
+                continue
+            mode = "starting" if route.mode == "serve" and not left else route.mode
+            self._routes[uid] = route.model_copy(update={"targets": left, "mode": mode})
+            self._number += 1
+            self._changed_at[uid] = self._number
+            await self._tell()
+            return
+
     async def _load(self, uid: str) -> None:
         deployment = await self._store.get(Deployment, uid)
         if deployment is None:

@@ -129,7 +129,7 @@ class Draft:
     def decision(self, fence: Fence | None = None) -> Decision:
         """Everything collected, as one change (None when nothing is to be done)."""
         removed = {w.uid for w in self._extra if isinstance(w, Remove)}
-        writes: list[Write] = [Create(self._rows[uid], why) for uid, why in self._created.items()]
+        writes: list[Write] = []
         for uid, p in self._pending.items():
             if uid in removed:
                 continue
@@ -137,6 +137,7 @@ class Draft:
             writes.append(
                 Update(base.kind, uid, base.version, tuple(p.steps), dict(p.fields), p.reason, tuple(p.notes))
             )
+        writes += [Create(self._rows[uid], why) for uid, why in self._created.items()]  # effects follow causes
         writes += self._extra
         change = Change(tuple(writes), self.actor, fence=fence) if writes else None
         return Decision(change, min(self._deadlines, default=None))

@@ -167,9 +167,7 @@ def _lost(draft: Draft, snapshot: ServingSnapshot, replica: Replica, worker: Wor
 def _ended(draft: Draft, deployment: Deployment, replica: Replica, run: Run, worker: Worker) -> Failure | None:
     if replica.status in TERMINAL_REPLICA:
         return None
-    current = draft.row(replica)
-    if current.routed:
-        _withdraw(draft, replica, _withdrawal(worker))
+    draft.set(replica, routed=False)
     if replica.stopping is not None:
         code, params = replica.stopping["code"], replica.stopping.get("params") or {}
         draft.step(replica, ReplicaStatus.STOPPED, "stopped", reason(code, **params), ended_at=draft.now)
