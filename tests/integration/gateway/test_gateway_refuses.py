@@ -1,0 +1,170 @@
+"""What two parsers could read differently is refused, and every refusal has OpenAI's shape."""
+
+import json
+
+import pytest
+from gateway_rig import ModelServer, Rig, get, post
+
+SMUGGLING = {
+    "both lengths": b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two lengths": b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+    "signed length": b"Content-Length: +5\r\n\r\nhello",
+    "length list": b"Content-Length: 5, 5\r\n\r\nhello",
+    "hex length": b"Content-Length: 0x5\r\n\r\nhello",
+    "folded header": b"X-A: b\r\n Content-Length: 5\r\n\r\nhello",
+    "space before colon": b"Content-Length : 5\r\n\r\nhello",
+    "bare line feeds": b"X-A: b\nContent-Length: 5\n\n\r\n\r\nhello",
+    "bare carriage return": b"X-A: b\rContent-Length: 5\r\n\r\nhello",
+    "nul in a value": b"X-A: \x00\r\n\r\n",
+    "unknown coding": b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "coding list": b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "coding twice": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two hosts": b"Host: other\r\n\r\n",
+    "no colon": b"nonsense\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("case", SMUGGLING)
+async def test_a_head_open_to_two_readings_is_refused_and_nothing_after_it_is_read(
+    rig: Rig, server: ModelServer, case: str
+) -> None:
+    rig.serve(server)
+    client = await rig.connect()
+    client.send(b"POST /endpoints/m/x HTTP/1.1\r\nHost: g\r\n" + SMUGGLING[case] + post())
+    answer = await client.answer()
+    assert answer.status in (400, 501)
+    assert answer.headers["connection"] == "close"
+    assert answer.error["type"]
+    assert await client.rest() == b""
+    assert not server.seen
+
+
+BAD_CHUNKS = [
+    b"+5\r\nhello\r\n0\r\n\r\n",
+    b"0x5\r\nhello\r\n0\r\n\r\n",
+    b"5 \r\nhello\r\n0\r\n\r\n",
+    b"5\nhello\r\n0\r\n\r\n",
+    b"5_0\r\nhello\r\n0\r\n\r\n",
+    b"5\r\nhelloXX0\r\n\r\n",
+    b"ffffffffffffffff1\r\nh",
+    b"\r\n5\r\nhello",
+    b"-1\r\n\r\n",
+    b"5;a\nb\r\nhello\r\n0\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("chunks", BAD_CHUNKS)
+async def test_a_malformed_chunk_ends_the_request_and_the_connection(
+    rig: Rig, server: ModelServer, chunks: bytes
+) -> None:
+    rig.serve(server)
+    client = await rig.connect()
+    client.send(b"POST /endpoints/m/x HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + post())
+    answer = await client.answer()
+    assert (answer.status, answer.error["code"]) == (400, "bad_request")
+    assert await client.rest() == b""
+    assert not server.seen
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET / HTTP/2.0\r\nHost: g\r\n\r\n", 505),
+        (b"BREW / HTTP/1.1\r\nHost: g\r\n\r\n", 501),
+        (b"GET /livez HTTP/1.1\r\n\r\n", 400),
+        (b"CONNECT h:1 HTTP/1.1\r\nHost: g\r\n\r\n", 400),
+        (b"POST /endpoints/m/x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"POST /v1/x HTTP/1.1\r\nHost: g\r\nExpect: dance\r\nContent-Length: 1\r\n\r\nx", 417),
+        (b"GET /livez HTTP/1.1\r\nHost: g\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET /livez HTTP/1.1\r\nHost: g\r\nX: " + b"a" * 70_000, 431),
+        (b"POST /v1/x HTTP/1.1\r\nHost: g\r\nContent-Length: 99999999999\r\n\r\n", 413),
+        (b"DELETE /v1/models HTTP/1.1\r\nHost: g\r\n\r\n", 405),
+        (get("/nowhere"), 404),
+    ],
+)
+async def test_bad_requests_get_a_fitting_status(
+    rig: Rig, server: ModelServer, request_bytes: bytes, status: int
+) -> None:
+    rig.serve(server)
+    answer = await rig.ask(request_bytes)
+    assert answer.status == status
+    assert set(answer.error) == {"message", "type", "param", "code"}
+    assert answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"model": 3}',
+        b'{"model": {"model": "m"}}',
+        b'{"a": {"model": "m"}}',
+        b"not json",
+        b'"model"',
+        b'{"model"',
+        b'{"model": null, "x": "m"}',
+    ],
+)
+async def test_a_body_without_a_model_name_is_a_clear_error(rig: Rig, server: ModelServer, body: bytes) -> None:
+    rig.serve(server)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    answer = await rig.ask(head + body)
+    assert (answer.status, answer.error["code"]) == (400, "model_missing")
+
+
+async def test_an_unknown_model_is_404_and_names_nothing_else(rig: Rig, server: ModelServer) -> None:
+    rig.serve(server, name="secret")
+    answer = await rig.ask(post("other"))
+    assert (answer.status, answer.error["code"], answer.error["type"]) == (
+        404,
+        "model_not_found",
+        "invalid_request_error",
+    )
+    assert b"secret" not in answer.body
+
+
+async def test_without_any_table_a_name_is_not_called_unknown(rig: Rig) -> None:
+    answer = await rig.ask(post("m"))
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "1"
+    assert (await rig.ask(get("/readyz"))).status == 503
+
+
+async def test_a_refusal_keeps_a_good_connection(rig: Rig, server: ModelServer) -> None:
+    rig.serve(server)
+    client = await rig.connect()
+    client.send(post("unknown") + post("m"))
+    assert (await client.answer()).status == 404
+    assert (await client.answer()).status == 200
+    client.close()
+
+
+async def test_attribution_needs_the_token(rig: Rig, server: ModelServer) -> None:
+    rig.serve(server)
+    done = await rig.ask(post(extra="X-Request-Id: q-1\r\n"))
+    assert done.status == 200
+    assert (await rig.ask(get("/moorage/requests/q-1"))).status == 401
+    assert (await rig.ask(get("/moorage/requests/q-1", "Authorization: Bearer no\r\n"))).status == 401
+    found = await rig.ask(get("/moorage/requests/q-1", "Authorization: Bearer tok\r\n"))
+    record = json.loads(found.body)
+    assert {k: record[k] for k in ("endpoint", "replica", "revision", "status", "bytes", "outcome", "generation")} == {
+        "endpoint": "m",
+        "replica": "r-0",
+        "revision": "rev-1",
+        "status": 200,
+        "bytes": 2,
+        "outcome": "ok",
+        "generation": 1,
+    }
+    assert (await rig.ask(get("/moorage/requests/q-2", "Authorization: Bearer tok\r\n"))).status == 404
+
+
+async def test_metrics_count_by_endpoint(rig: Rig, server: ModelServer) -> None:
+    rig.serve(server)
+    for _ in range(3):
+        await rig.ask(post())
+    text = (await rig.ask(get("/metrics"))).body.decode()
+    assert 'moorage_gateway_requests_total{namespace="default",endpoint="m",code="2xx"} 3' in text
+    assert 'moorage_gateway_in_flight{namespace="default",endpoint="m"} 0' in text
