@@ -209,6 +209,8 @@ class Machine(Noun):
     incarnation: str = ""
     """drawn by the agent at each of its starts"""
     boot_id: str = ""
+    rebooted: bool = False
+    """its boot id changed at its last join"""
     host: str = "127.0.0.1"
     """address under which this machine's servers are reached by gateways"""
     capacity: JsonMap = field(default_factory=dict)
