@@ -299,20 +299,23 @@ class _Draft:
         group = self.group
         group.rows.update(self.rows)
         group.history += self.history
+        if self.names or self.held or self.tombstones or self.new_keys:
+            self._keep_rest()
+        return Applied(self.versions, key.result if key else None, False, len(group.history))
+
+    def _keep_rest(self) -> None:
+        group = self.group
         for name, owner in self.names.items():
             _set(group.names, name, owner)
         for holding, hold in self.held.items():
             group.let_go(holding)
             if hold is not None:
                 group.hold(hold)
-        for uid, row in self.rows.items():
-            if row is None:
-                group.buried.add(uid)
+        group.buried.update(values[0] for values in self.tombstones)
         group.tombstones += self.tombstones
         for values in self.new_keys:
             group.keys[values[0], values[1]] = (values[2], values[3])
         group.new_keys += self.new_keys
-        return Applied(self.versions, key.result if key else None, history_end=len(group.history))
 
 
 def _set(target: dict[Any, Any], key: Any, value: Any) -> None:
@@ -378,6 +381,9 @@ def _with_fields(old: Image, fields: Mapping[str, Any]) -> Image:
         old.doc,
     )
     if not fields:
+        return new
+    if fields.keys() <= old.shape.doc_set:
+        new.doc = dumps({**loads(old.doc), **fields})
         return new
     rest = dict(fields)
     new.namespace = rest.pop("namespace", old.namespace)

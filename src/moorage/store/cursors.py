@@ -28,10 +28,11 @@ class Cursors:
     def __init__(self, incarnation: str, *, postgres: bool) -> None:
         self.incarnation = incarnation
         self._postgres = postgres
+        self.prefix = f"{incarnation}."
 
     def text(self, place: Position) -> str:
         """The cursor of a place."""
-        return f"{self.incarnation}.{place.xid}.{place.seq}" if self._postgres else f"{self.incarnation}.{place.seq}"
+        return f"{self.prefix}{place.xid}.{place.seq}" if self._postgres else f"{self.prefix}{place.seq}"
 
     def parse(self, cursor: str) -> Position:
         """The place of a cursor.

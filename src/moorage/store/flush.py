@@ -116,11 +116,18 @@ def _changed(old: Image, new: Image) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """
     names: list[str] = ["version", "updated_at"]
     values: list[Any] = [new.version, new.updated_at]
-    for name in ("state", "reason", "doc", "namespace", "name"):
-        value = getattr(new, name)
-        if value is not getattr(old, name):
-            names.append(name)
-            values.append(value)
+    if new.state != old.state:
+        names.append("state")
+        values.append(new.state)
+    if new.reason is not old.reason:
+        names.append("reason")
+        values.append(new.reason)
+    if new.doc is not old.doc:
+        names.append("doc")
+        values.append(new.doc)
+    if new.name != old.name or new.namespace != old.namespace:
+        names += ("namespace", "name")
+        values += (new.namespace, new.name)
     if new.searched is not old.searched:
         for name, was, value in zip(new.shape.searched, old.searched, new.searched, strict=True):
             if was != value:

@@ -33,9 +33,10 @@ class Shape:
 
     Args:
         searched: fields with a column of their own.
-        doc: fields kept in the `doc` column.
+        doc, doc_set: fields kept in the `doc` column.
         tuples: those of `doc` that are tuples in the noun and lists in JSON.
         settable: fields that an `Update` may set.
+        roots: places in `searched` of the uids under one of which its history is read, the first that is set.
         claims_name: whether its live rows have (namespace, name) to themselves.
     """
 
@@ -45,9 +46,11 @@ class Shape:
     states: type[StrEnum]
     searched: tuple[str, ...]
     doc: tuple[str, ...]
+    doc_set: frozenset[str]
     tuples: frozenset[str]
     settable: frozenset[str]
-    claims_name: bool = False
+    roots: tuple[int, ...]
+    claims_name: bool
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -91,12 +94,10 @@ class Image:
     @property
     def root(self) -> str:
         """The uid under which the history of everything that belongs together is read."""
-        kind = self.shape.kind
-        if kind == "Deployment":
-            return self.uid
-        if kind == "Operation":
-            return self.get("target") or self.uid
-        return self.get("deployment") or self.get("run") or self.uid
+        for place in self.shape.roots:
+            if self.searched[place]:
+                return str(self.searched[place])
+        return self.uid
 
     @property
     def target(self) -> str:
@@ -114,7 +115,7 @@ def dumps(value: Any) -> str:
         InvalidSpec: the value has no JSON form.
     """
     try:
-        return orjson.dumps(value, default=_plain).decode()
+        return orjson.dumps(value, _plain).decode()
     except (TypeError, ValueError) as error:
         raise InvalidSpec(f"a value cannot be stored as JSON: {error}", remedy="use JSON values only") from error
 
@@ -149,8 +150,10 @@ def shape_of(cls: type[Noun]) -> Shape:
         states=hints[cls.state_field],
         searched=searched,
         doc=doc,
+        doc_set=frozenset(doc),
         tuples=frozenset(n for n in doc if getattr(hints[n], "__origin__", None) is tuple),
         settable=frozenset({"namespace", "name", *searched, *doc} - _PROTECTED),
+        roots=tuple(searched.index(n) for n in ("deployment", "run", "target") if n in searched),
         claims_name=cls.kind in NAMED_ONCE,
     )
 

@@ -206,23 +206,21 @@ class Writer:
         group = parts.loader.load(connection, changes, now)
         outcomes = [_outcome(parts.applier, group, change) for change in changes]
         before = parts.flusher.flush(connection, group)
-        place = self._places(connection, before)
-        return group, [self._answer_of(outcome, place, now) for outcome in outcomes]
+        if parts.sql.postgres:
+            safe = self._safe_cursor(connection)
+            return group, [_answer(outcome, safe, now) for outcome in outcomes]
+        prefix = parts.cursors.prefix
+        return group, [
+            outcome
+            if isinstance(outcome, Exception)
+            else _answer(outcome, f"{prefix}{before + outcome.history_end}", now)
+            for outcome in outcomes
+        ]
 
-    def _places(self, connection: sa.Connection, before: int) -> Callable[[Applied], str]:
-        """What gives each item the newest safe cursor as of its commit."""
-        cursors = self._parts.cursors
-        if not self._parts.sql.postgres:
-            return lambda applied: cursors.text(Position(0, before + applied.history_end))
-        # Our own transaction is still running here, so the newest safe place lies before it.
+    def _safe_cursor(self, connection: sa.Connection) -> str:
+        """The newest safe place on PostgreSQL; our own transaction is still running, so it lies before that."""
         oldest = self._parts.sql.cached("oldest_running", lambda: sa.select(oldest_running_xid()))
-        safe = cursors.text(Position(oldest.run(connection).scalar_one(), 0))
-        return lambda _: safe
-
-    def _answer_of(self, outcome: Applied | Exception, place: Callable[[Applied], str], now: float) -> Any:
-        if isinstance(outcome, Exception):
-            return outcome
-        return Committed(outcome.versions, place(outcome), now, outcome.replayed, outcome.result)
+        return self._parts.cursors.text(Position(oldest.run(connection).scalar_one(), 0))
 
     def _connected(self) -> sa.Connection:
         if self._connection is None:
@@ -268,6 +266,12 @@ def _outcome(applier: Applier, group: Group, change: Change) -> Applied | Except
         return applier.apply(group, change)
     except Exception as error:
         return error
+
+
+def _answer(outcome: Applied | Exception, cursor: str, now: float) -> Committed | Exception:
+    if isinstance(outcome, Exception):
+        return outcome
+    return Committed(outcome.versions, cursor, now, outcome.replayed, outcome.result)
 
 
 def _sqlstate(error: Exception) -> str | None:
