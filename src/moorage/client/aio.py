@@ -1,21 +1,22 @@
 """`AsyncClient`: the SDK for programs with an event loop. `Client` in `sync` is the same, blocking."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote
 
 from moorage.client.address import Address, find_address
 from moorage.client.calls import Transport
 from moorage.client.deployments import AsyncDeployments
+from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
-from moorage.client.runs import AsyncRuns, AsyncWorkers
-from moorage.client.session import Session
+from moorage.client.runs import AsyncReplicas, AsyncRuns, AsyncWorkers
+from moorage.client.session import Session, fleet_path
 from moorage.client.transports import AsyncTransport
+from moorage.domain.errors import NotFound
 
 Json = dict[str, Any]
-API = "/api/v1"
+Items = list[Json]
 
 
 def base_headers(token: str | None) -> dict[str, str]:
@@ -47,11 +48,13 @@ class AsyncClient:
         transport: Transport | None = None,
     ) -> None:
         self.address: Address = find_address(url, token, home)
-        travels = transport or AsyncTransport(self.address.url + API, base_headers(self.address.token))
+        travels = transport or AsyncTransport(self.address.url, base_headers(self.address.token))
         self._session = Session(travels, namespace, timeout_s)
         self.deployments = AsyncDeployments(self._session)
         self.runs = AsyncRuns(self._session)
         self.workers = AsyncWorkers(self._session)
+        self.replicas = AsyncReplicas(self._session)
+        self.events = AsyncEvents(self._session)
         self.machines = AsyncMachines(self._session)
         self.operations = AsyncOperations(self._session)
 
@@ -76,57 +79,85 @@ class AsyncClient:
         """Where names are looked up."""
         return self._session.namespace
 
+    @property
+    def url(self) -> str:
+        """Where the control plane is."""
+        return self.address.url
+
+    @property
+    def gateway_url(self) -> str | None:
+        """Where its gateway is, as `moor up` wrote it down; None where that is not known."""
+        return self.address.gateway_url
+
     async def health(self) -> Json:
-        """Whether it is up and ready for work, in its own words.
+        """`{ready: true}`.
 
         Raises:
-            Unavailable: it is not.
+            Unavailable: it is not ready, and why.
         """
-        answer: Json = await self._session.get("/health")
+        answer: Json = await self._session.get("/readyz")
         return answer
 
-    async def events(
-        self, *, after: str | None = None, follow: bool = False, namespace: str | None = None
+    async def server_version(self) -> str:
+        """The version that it runs."""
+        described = await self._session.get(fleet_path("openapi.json"))
+        return str(described["info"]["version"])
+
+    async def history(self, name: str, *, namespace: str | None = None) -> Items:
+        """Every change of the deployment, else run, of that name, oldest first."""
+        found: Items = await self._first(name, lambda of: of.history(name, namespace=namespace))
+        return found
+
+    async def why(self, name: str, *, namespace: str | None = None) -> Json:
+        """Why the deployment, else run, of that name is as it is, and what would alter that."""
+        found: Json = await self._first(name, lambda of: of.why(name, namespace=namespace))
+        return found
+
+    async def logs(
+        self,
+        name: str,
+        *,
+        lines: int = 200,
+        follow: bool = False,
+        previous: bool = False,
+        grep: str | None = None,
+        namespace: str | None = None,
     ) -> AsyncGenerator[Json, None]:
-        """What happened, oldest first.
-
-        Args:
-            after: a cursor of an earlier event; None: from the beginning, or with `follow` from now.
-            follow: go on as it happens, across broken connections and restarts.
-            namespace: only of this one; None: of all that the token may see.
-
-        Raises:
-            Gone: the cursor is not known any more; look at the objects themselves and begin anew.
-        """
-        if follow:
-            async with aclosing(self._session.follow("/events", after, namespace=namespace)) as found:
-                async for item in found:
-                    yield item
-            return
-        while True:
-            page = await self._session.get("/events", after=after, namespace=namespace)
-            for item in page["items"]:
-                yield item
-            if not page.get("next"):
-                return
-            after = page["next"]
-
-    async def history(self, name: str, *, namespace: str | None = None) -> list[Json]:
-        """Every change of a deployment, else of a run of that name, oldest first."""
-        from moorage.domain.errors import NotFound
-
-        try:
-            return await self.deployments.history(name, namespace=namespace)
-        except NotFound as no_deployment:
-            try:
-                return await self.runs.history(name, namespace=namespace)
-            except NotFound:
-                raise no_deployment from None
+        """Lines of the deployment, run or worker of that name; arguments as for deployments."""
+        of = await self._holder(name, namespace)
+        found = of.logs(name, lines=lines, follow=follow, previous=previous, grep=grep, namespace=namespace)
+        async with aclosing(found):
+            async for line in found:
+                yield line
 
     async def request(self, request_id: str) -> Json:
         """Where one request went: the value of its X-Request-Id header → endpoint, revision, replica, times."""
-        answer: Json = await self._session.get(f"/requests/{quote(request_id, safe='')}")
+        answer: Json = await self._session.get(fleet_path("requests", request_id))
         return answer
+
+    async def _first(self, name: str, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+        """A question to the deployment of that name, else to the run."""
+        try:
+            return await ask(self.deployments)
+        except NotFound as no_deployment:
+            try:
+                return await ask(self.runs)
+            except NotFound:
+                raise no_deployment from None
+
+    async def _holder(self, name: str, namespace: str | None) -> AsyncDeployments | AsyncRuns | AsyncWorkers:
+        """Which kind of object has that name."""
+        missing: NotFound | None = None
+        kinds: tuple[AsyncDeployments | AsyncRuns | AsyncWorkers, ...] = (self.deployments, self.runs, self.workers)
+        for kind in kinds:
+            try:
+                await kind.get(name, namespace=namespace)
+            except NotFound as error:
+                missing = missing or error
+            else:
+                return kind
+        assert missing is not None
+        raise missing
 
     async def close(self) -> None:
         """Give the connections back."""

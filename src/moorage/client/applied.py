@@ -18,16 +18,18 @@ class AsyncApplied:
     """An accepted apply.
 
     Attributes:
-        deployment: the deployment as it was then.
+        deployment: its kind, name, namespace and id at least.
         revision: uid of the revision it means: the new one, or the one that has this digest already.
         operation: uid of the operation that carries it out; None where there is nothing to do.
         changed: whether anything changed.
+        object: the answer as it came.
     """
 
     deployment: Json
     revision: str | None
     operation: str | None
     changed: bool
+    object: Json
     _deployments: "AsyncDeployments"
 
     @property

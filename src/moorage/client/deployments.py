@@ -6,7 +6,7 @@ from typing import Any
 from moorage.client.applied import AsyncApplied
 from moorage.client.documents import Spec, plain_document
 from moorage.client.logs import log_lines
-from moorage.client.session import Session
+from moorage.client.session import Session, fleet_path
 from moorage.client.waiting import DEPLOYMENT_GOALS, Beside, Bound, Goal, judge, needs_beside
 from moorage.client.watching import INTERVAL_S, Outcome, Sight, Watch, watch
 from moorage.domain.errors import InvalidSpec, NotFound
@@ -50,7 +50,7 @@ class AsyncDeployments:
         path = self._session.path("deployments", plain["name"], namespace=plain["namespace"])
         headers = {"If-None-Match": "*"} if create_only else None
         answer = await self._session.change("PUT", path, body=plain, key=key, headers=headers)
-        return _applied(answer, self)
+        return _applied(answer, plain, self)
 
     async def plan(self, spec: Spec) -> Json:
         """What an apply would change: `changes`, `actions`, `warnings`, `touches`. Nothing is written."""
@@ -85,14 +85,20 @@ class AsyncDeployments:
         path = self._session.path("deployments", namespace=namespace)
         return await self._session.all(path, labels=selector(labels), deleted="true" if deleted else None)
 
-    async def stop(self, name: str, *, key: str | None = None, namespace: str | None = None) -> Json:
-        """Stop it for good. Answers the operation. A failed one stays failed, and that succeeds."""
-        return await self._post(name, "stop", namespace, key=key)
+    async def stop(
+        self, name: str, *, text: str | None = None, key: str | None = None, namespace: str | None = None
+    ) -> Json:
+        """Stop it for good: `{deployment, operation}`, uids. A failed one stays failed, and that succeeds.
+
+        Args:
+            text: why, in your words; shown in its history.
+        """
+        return await self._post(name, "stop", namespace, key=key, body={"text": text} if text else None)
 
     async def delete(
         self, name: str, *, dry_run: bool = False, key: str | None = None, namespace: str | None = None
     ) -> Json:
-        """Delete it and all that is its own. Answers the operation; with `dry_run`, what it would touch."""
+        """Delete it and all that is its own: `{deployment, operation}`; with `dry_run`, what that would touch."""
         path = self._session.path("deployments", name, namespace=namespace)
         answer: Json = await self._session.change("DELETE", path, key=key, dry_run="true" if dry_run else None)
         return answer
@@ -156,7 +162,7 @@ class AsyncDeployments:
             previous: of the attempt before.
             grep: only lines with this text in them.
         """
-        path = self._session.path("deployments", name, "logs", namespace=namespace)
+        path = self._session.path("deployments", name, namespace=namespace)
         async for line in log_lines(self._session, path, lines=lines, follow=follow, previous=previous, grep=grep):
             yield line
 
@@ -250,18 +256,21 @@ class _Watched:
 
     async def _operation(self, uid: str, limit_s: float) -> Json | None:
         try:
-            found: Json = await self._session.get(f"/operations/{uid}", limit_s=limit_s)
+            found: Json = await self._session.get(fleet_path("operations", uid), limit_s=limit_s)
         except NotFound:  # pruned: the deployment and its revision still tell
             return None
         return found
 
 
-def _applied(answer: Json, deployments: AsyncDeployments) -> AsyncApplied:
+def _applied(answer: Json, plain: Json, deployments: AsyncDeployments) -> AsyncApplied:
+    told = answer.get("deployment")
+    named = {"kind": "Deployment", "name": plain["name"], "namespace": plain["namespace"]}
     return AsyncApplied(
-        deployment=answer["deployment"],
+        deployment={**named, **told} if isinstance(told, dict) else {**named, "id": told},
         revision=_uid(answer.get("revision")),
         operation=_uid(answer.get("operation")),
         changed=bool(answer.get("changed", True)),
+        object=answer,
         _deployments=deployments,
     )
 

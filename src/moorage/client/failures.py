@@ -50,8 +50,21 @@ def failure(answer: Answer, base_url: str) -> MoorageError:
     told = _error_object(answer.content)
     if told is None:
         return _foreign(answer, base_url)
+    error = told_failure(told, answer.status)
+    if isinstance(error, e.Unavailable):
+        error.retry_after_s = retry_after_s(answer)
+    return error
+
+
+def told_failure(told: dict[str, Any], status: int | None = None) -> MoorageError:
+    """The error that one of the API's error objects stands for.
+
+    Args:
+        told: the object.
+        status: of the answer that brought it; None: that of its class.
+    """
     code = str(told["code"])
-    kind = _BY_CODE.get(code) or _BY_STATUS.get(answer.status, MoorageError)
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(status or 0, MoorageError)
     own: dict[str, Any] = {
         "remedy": told.get("remedy"),
         "target": told.get("target"),
@@ -60,24 +73,22 @@ def failure(answer: Answer, base_url: str) -> MoorageError:
     }
     if issubclass(kind, e.InvalidSpec):
         own["errors"] = told.get("errors") or ()
-    if issubclass(kind, e.Unavailable):
-        own["retry_after_s"] = retry_after_s(answer)
     error = kind(str(told["message"]), **own)
-    error.status = answer.status
+    if status is not None:
+        error.status = status
     return error
 
 
 def unreachable(cause: NoAnswer, base_url: str) -> e.Unavailable:
     """No answer came."""
-    address = base_url.removesuffix("/api/v1")
     if cause.trouble is Trouble.REFUSED:
         return e.Unavailable(
-            f"no control plane answers at {address}: {cause.text}",
+            f"no control plane answers at {base_url}: {cause.text}",
             remedy="start one on this machine with `moor up`, or name another with MOORAGE_URL",
             code="unreachable",
         )
     return e.Unavailable(
-        f"the control plane at {address} did not answer: {cause.text}",
+        f"the control plane at {base_url} did not answer: {cause.text}",
         remedy="try again; if it stays so, see how its parts are with `moor up`",
         code="unreachable",
     )

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
-from moorage.client.session import Session
+from moorage.client.session import Session, fleet_path
 from moorage.client.waiting import judge_operation
 from moorage.client.watching import INTERVAL_S, Outcome, Sight, Watch, watch
 
@@ -20,35 +19,37 @@ class AsyncMachines:
 
     async def list(self) -> Items:
         """All that joined."""
-        return await self._session.all("/machines")
+        return await self._session.all(fleet_path("machines"))
 
     async def get(self, name: str) -> Json:
         """One machine."""
-        answer: Json = await self._session.get(_path("machines", name))
+        answer: Json = await self._session.get(fleet_path("machines", name))
         return answer
 
     async def history(self, name: str) -> Items:
         """Every change of it, oldest first."""
-        return await self._session.all(_path("machines", name, "history"))
+        return await self._session.all(fleet_path("machines", name, "history"))
 
     async def cordon(self, name: str, *, why: str, key: str | None = None) -> Json:
         """Give it no new work. `why` is shown to all who ask."""
-        answer: Json = await self._session.change("POST", _path("machines", name, "cordon"), body={"why": why}, key=key)
+        answer: Json = await self._session.change(
+            "POST", fleet_path("machines", name, "cordon"), body={"why": why}, key=key
+        )
         return answer
 
     async def uncordon(self, name: str, *, key: str | None = None) -> Json:
         """Give it work again."""
-        answer: Json = await self._session.change("POST", _path("machines", name, "uncordon"), key=key)
+        answer: Json = await self._session.change("POST", fleet_path("machines", name, "uncordon"), key=key)
         return answer
 
     async def remove(self, name: str, *, key: str | None = None) -> Json:
         """Take it out of the fleet; its agent stops all it holds."""
-        answer: Json = await self._session.change("DELETE", _path("machines", name), key=key)
+        answer: Json = await self._session.change("DELETE", fleet_path("machines", name), key=key)
         return answer
 
     async def join_token(self, *, key: str | None = None) -> Json:
         """A token with which an agent may join; shown once."""
-        answer: Json = await self._session.change("POST", "/tokens/join", key=key)
+        answer: Json = await self._session.change("POST", fleet_path("tokens", "join"), key=key)
         return answer
 
 
@@ -60,16 +61,16 @@ class AsyncOperations:
 
     async def get(self, operation: str) -> Json:
         """One operation."""
-        answer: Json = await self._session.get(_path("operations", operation))
+        answer: Json = await self._session.get(fleet_path("operations", operation))
         return answer
 
     async def list(self, *, target: str | None = None, state: str | None = None) -> Items:
         """All of them; `target` is the uid of what they work on."""
-        return await self._session.all("/operations", target=target, state=state)
+        return await self._session.all(fleet_path("operations"), target=target, state=state)
 
     async def cancel(self, operation: str, *, key: str | None = None) -> Json:
         """Ask it to end without reaching its goal."""
-        answer: Json = await self._session.change("POST", _path("operations", operation, "cancel"), key=key)
+        answer: Json = await self._session.change("POST", fleet_path("operations", operation, "cancel"), key=key)
         return answer
 
     async def wait(
@@ -88,12 +89,8 @@ class AsyncOperations:
         """
 
         async def look(limit_s: float) -> Sight:
-            found = await self._session.get(_path("operations", operation), limit_s=limit_s)
+            found = await self._session.get(fleet_path("operations", operation), limit_s=limit_s)
             return Sight(found, judge_operation(found))
 
         what = Watch("done", f"Operation {operation}", operation, timeout_s, interval_s, on_status)
         return await watch(what, look, self._session.transport)
-
-
-def _path(*parts: str) -> str:
-    return "/" + "/".join(quote(part, safe="") for part in parts)

@@ -1,54 +1,79 @@
-"""Log lines over the wire: a page, or a stream that goes on where it broke off."""
+"""Log lines over the wire: those of now, or a stream that goes on where it broke off, until its subject is over."""
 
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any
 
 from moorage.client.calls import NoAnswer
 from moorage.client.failures import unreachable
 from moorage.client.session import RESUME_WAIT_MAX_S, RESUME_WAIT_S, Session
-from moorage.domain.errors import Unavailable
+from moorage.domain.errors import NotFound, Unavailable
+
+NDJSON = "application/x-ndjson"
+OVER = frozenset({"stopped", "failed", "Completed", "Failed", "Cancelled", "Down"})
+"""Words of a status or state after which no line will come."""
 
 Json = dict[str, Any]
 
 
+@dataclass(slots=True)
+class _Tail:
+    """What is asked for, and what was given already."""
+
+    path: str
+    query: dict[str, Any]
+    seen: dict[str, int] = field(default_factory=dict)
+    began: bool = False
+
+
 async def log_lines(
-    session: Session, path: str, *, lines: int, follow: bool, previous: bool, grep: str | None
+    session: Session, subject: str, *, lines: int, follow: bool, previous: bool, grep: str | None
 ) -> AsyncGenerator[Json, None]:
-    """Lines as the API gives them: `{kind, line, worker, seq}`; signs of life are left out."""
+    """Lines as the API gives them: `{kind: line | event, line, worker, seq}`; signs of life are left out.
+
+    Args:
+        subject: path of the deployment, run or worker.
+    """
     query = {"lines": lines, "previous": "true" if previous else None, "grep": grep}
-    if not follow:
-        for line in (await session.get(path, limit_s=None, **query))["items"]:
-            yield line
-        return
-    async with aclosing(_followed(session, path, query)) as found:
-        async for line in found:
-            yield line
-
-
-async def _followed(session: Session, path: str, query: dict[str, Any]) -> AsyncGenerator[Json, None]:
-    """Until the server ends the stream. After a break, lines that were given already are not given again."""
-    seen: dict[str, int] = {}
-    began, wait_s = False, RESUME_WAIT_S
+    tail = _Tail(f"{subject}/logs", {**query, "follow": "true" if follow else None})
+    wait_s = RESUME_WAIT_S
     while True:
         try:
-            async with aclosing(session.frames(path, follow="true", **query)) as frames:
-                async for frame in frames:
-                    began, wait_s = True, RESUME_WAIT_S
-                    if frame.data and frame.event != "heartbeat":
-                        line = {"kind": frame.event, **json.loads(frame.data)}
-                        if line["kind"] != "heartbeat" and _is_new(line, seen):
-                            yield line
-            return
+            async with aclosing(_once(session, tail)) as found:
+                async for line in found:
+                    wait_s = RESUME_WAIT_S
+                    yield line
+            if not follow or previous or await _is_over(session, subject):
+                return
         except NoAnswer as cause:
-            if not began:
+            if not (follow and tail.began):
                 raise unreachable(cause, session.transport.base_url) from cause
         except Unavailable:
-            if not began:
+            if not (follow and tail.began):
                 raise
         await session.transport.sleep(wait_s)
         wait_s = min(RESUME_WAIT_MAX_S, wait_s * 2)
+
+
+async def _once(session: Session, tail: _Tail) -> AsyncGenerator[Json, None]:
+    """One connection; lines that were given already are not given again."""
+    async with aclosing(session.lines(tail.path, NDJSON, **tail.query)) as found:
+        async for text in found:
+            tail.began = True
+            line: Json = json.loads(text) if text.strip() else {"kind": "heartbeat"}
+            if line.get("kind") != "heartbeat" and _is_new(line, tail.seen):
+                yield line
+
+
+async def _is_over(session: Session, subject: str) -> bool:
+    """Whether the stream ended because its subject did; a server that is stopped ends it as well."""
+    try:
+        found: Json = await session.get(subject)
+    except NotFound:
+        return True
+    return found.get("status", found.get("state")) in OVER
 
 
 def _is_new(line: Json, seen: dict[str, int]) -> bool:

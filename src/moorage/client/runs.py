@@ -33,9 +33,16 @@ class AsyncRuns:
         answer: Json = await self._session.get(self._session.path("runs", name, namespace=namespace))
         return answer
 
-    async def list(self, *, labels: Mapping[str, str] | str | None = None, namespace: str | None = None) -> Items:
-        """All of them, page after page."""
-        return await self._session.all(self._session.path("runs", namespace=namespace), labels=selector(labels))
+    async def list(
+        self,
+        *,
+        labels: Mapping[str, str] | str | None = None,
+        deleted: bool = False,
+        namespace: str | None = None,
+    ) -> Items:
+        """All of them, page after page; arguments as for deployments."""
+        path = self._session.path("runs", namespace=namespace)
+        return await self._session.all(path, labels=selector(labels), deleted="true" if deleted else None)
 
     async def workers(self, name: str, *, namespace: str | None = None) -> Items:
         """Its workers, by group and rank."""
@@ -67,7 +74,7 @@ class AsyncRuns:
         namespace: str | None = None,
     ) -> AsyncGenerator[Json, None]:
         """Lines of its workers; arguments as for deployments."""
-        path = self._session.path("runs", name, "logs", namespace=namespace)
+        path = self._session.path("runs", name, namespace=namespace)
         async for line in log_lines(self._session, path, lines=lines, follow=follow, previous=previous, grep=grep):
             yield line
 
@@ -122,7 +129,7 @@ class AsyncWorkers:
         namespace: str | None = None,
     ) -> AsyncGenerator[Json, None]:
         """Its lines; arguments as for deployments."""
-        path = self._session.path("workers", worker, "logs", namespace=namespace)
+        path = self._session.path("workers", worker, namespace=namespace)
         async for line in log_lines(self._session, path, lines=lines, follow=follow, previous=previous, grep=grep):
             yield line
 
@@ -131,3 +138,19 @@ class AsyncWorkers:
         path = self._session.path("workers", worker, "stop", namespace=namespace)
         answer: Json = await self._session.change("POST", path, body={"reason": reason}, key=key)
         return answer
+
+
+class AsyncReplicas:
+    """`client.replicas`: single copies of a deployment, by uid or name."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get(self, replica: str, *, namespace: str | None = None) -> Json:
+        """One replica."""
+        answer: Json = await self._session.get(self._session.path("replicas", replica, namespace=namespace))
+        return answer
+
+    async def history(self, replica: str, *, namespace: str | None = None) -> Items:
+        """Every change of it, oldest first."""
+        return await self._session.all(self._session.path("replicas", replica, "history", namespace=namespace))

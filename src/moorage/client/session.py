@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from moorage.client.calls import Answer, Call, NoAnswer, StreamRefused, Transport, Trouble
-from moorage.client.failures import failure, unreachable
+from moorage.client.failures import failure, told_failure, unreachable
 from moorage.client.sse import Frame, frames
 from moorage.domain.errors import Gone, MoorageError
 
@@ -26,8 +26,16 @@ RESUME_WAIT_S = 0.5
 RESUME_WAIT_MAX_S = 5.0
 
 PAGE = 500
+SSE = "text/event-stream"
+
+API = "/api/v1"
 
 Json = dict[str, Any]
+
+
+def fleet_path(*parts: str) -> str:
+    """`/api/v1/PARTS…`, each part quoted."""
+    return "/".join((API, *(quote(part, safe="") for part in parts)))
 
 
 class Session:
@@ -45,10 +53,8 @@ class Session:
         self.timeout_s = timeout_s
 
     def path(self, collection: str, *parts: str, namespace: str | None = None) -> str:
-        """`/namespaces/NS/COLLECTION/PARTS…`, each part quoted."""
-        return "/" + "/".join(
-            quote(part, safe="") for part in ("namespaces", namespace or self.namespace, collection, *parts)
-        )
+        """`/api/v1/namespaces/NS/COLLECTION/PARTS…`."""
+        return fleet_path("namespaces", namespace or self.namespace, collection, *parts)
 
     async def get(self, path: str, *, limit_s: float | None = None, **query: Any) -> Any:
         """A read. One more try when the connection broke (a kept one that the server had closed)."""
@@ -106,15 +112,25 @@ class Session:
                 return items
             after = following
 
-    async def frames(self, path: str, **query: Any) -> AsyncGenerator[Frame, None]:
-        """Server-sent events of one connection."""
-        call = Call("GET", path, query, headers={"Accept": "text/event-stream"}, limit_s=STREAM_SILENCE_S)
+    async def lines(self, path: str, accept: str, **query: Any) -> AsyncGenerator[str, None]:
+        """Lines of one answer as they come.
+
+        Raises:
+            NoAnswer: it broke off.
+        """
+        call = Call("GET", path, query, headers={"Accept": accept}, limit_s=STREAM_SILENCE_S)
         try:
-            async with aclosing(self.transport.stream(call)) as lines, aclosing(frames(lines)) as found:
-                async for frame in found:
-                    yield frame
+            async with aclosing(self.transport.stream(call)) as found:
+                async for line in found:
+                    yield line
         except StreamRefused as refused:
             raise failure(refused.answer, self.transport.base_url) from None
+
+    async def frames(self, path: str, **query: Any) -> AsyncGenerator[Frame, None]:
+        """Server-sent events of one connection."""
+        async with aclosing(self.lines(path, SSE, **query)) as lines, aclosing(frames(lines)) as found:
+            async for frame in found:
+                yield frame
 
     async def follow(self, path: str, after: str | None, **query: Any) -> AsyncGenerator[Json, None]:
         """Events as they happen, across broken connections and restarts of the server.
@@ -130,6 +146,8 @@ class Session:
                     async for frame in found:
                         began, wait_s = True, RESUME_WAIT_S
                         after = frame.id or after
+                        if frame.event == "error":
+                            raise told_failure(json.loads(frame.data))
                         if frame.data:
                             item = json.loads(frame.data)
                             after = item.get("cursor") or after

@@ -15,11 +15,12 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any
 
 from moorage.client.address import find_address
-from moorage.client.aio import API, AsyncClient, base_headers
+from moorage.client.aio import AsyncClient, base_headers
 from moorage.client.applied import AsyncApplied
 from moorage.client.deployments import AsyncDeployments
+from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
-from moorage.client.runs import AsyncRuns, AsyncWorkers
+from moorage.client.runs import AsyncReplicas, AsyncRuns, AsyncWorkers
 from moorage.client.transports import BlockingTransport
 
 
@@ -54,7 +55,9 @@ def blocking(source: type[Any]) -> Callable[[type[Any]], type[Any]]:
 
     def fill(made: type[Any]) -> type[Any]:
         for name, member in inspect.getmembers(source, inspect.isfunction):
-            if not name.startswith("_") and (inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)):
+            if (name == "__call__" or not name.startswith("_")) and (
+                inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)
+            ):
                 setattr(made, name, _blocked(member))
         made.__doc__ = source.__doc__
         return made
@@ -104,6 +107,16 @@ class Workers(_Blocking):
     """`AsyncWorkers`, blocking."""
 
 
+@blocking(AsyncReplicas)
+class Replicas(_Blocking):
+    """`AsyncReplicas`, blocking."""
+
+
+@blocking(AsyncEvents)
+class Events(_Blocking):
+    """`AsyncEvents`, blocking."""
+
+
 @blocking(AsyncMachines)
 class Machines(_Blocking):
     """`AsyncMachines`, blocking."""
@@ -129,7 +142,7 @@ class Client(_Blocking):
         transport: Any = None,
     ) -> None:
         address = find_address(url, token, home)
-        travels = transport or BlockingTransport(address.url + API, base_headers(address.token))
+        travels = transport or BlockingTransport(address.url, base_headers(address.token))
         self._take(AsyncClient(address.url, address.token, namespace=namespace, timeout_s=timeout_s, transport=travels))
         self._inner.address = address
 
@@ -138,6 +151,8 @@ class Client(_Blocking):
         self.deployments = Deployments(inner.deployments)
         self.runs = Runs(inner.runs)
         self.workers = Workers(inner.workers)
+        self.replicas = Replicas(inner.replicas)
+        self.events = Events(inner.events)
         self.machines = Machines(inner.machines)
         self.operations = Operations(inner.operations)
 
@@ -166,6 +181,17 @@ class Client(_Blocking):
     def namespace(self) -> str:
         """Where names are looked up."""
         return str(self._inner.namespace)
+
+    @property
+    def url(self) -> str:
+        """Where the control plane is."""
+        return str(self._inner.url)
+
+    @property
+    def gateway_url(self) -> str | None:
+        """Where its gateway is, if that is known."""
+        found: str | None = self._inner.gateway_url
+        return found
 
     def __enter__(self) -> "Client":
         return self

@@ -19,7 +19,7 @@ class AsyncTransport:
     """Awaits, over one pool of connections that belongs to one event loop.
 
     Args:
-        base_url: address of the control API, with its prefix and without a slash at the end.
+        base_url: address of the control plane, without a slash at the end.
         headers: sent with every request.
         http: an httpx transport to use instead of the network (tests).
     """
