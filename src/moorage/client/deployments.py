@@ -248,11 +248,17 @@ class _Watched:
     async def _beside(self, left_s: Callable[[], float]) -> Beside:
         revision = operation = None
         if self._goal is not Goal.STOPPED:
-            revisions = await self._session.all(f"{self._path}/revisions", limit_s=left_s())
-            revision = next((r for r in revisions if r.get("id") == self._bound.revision), None)
+            revision = await self._revision(left_s())
             if self._bound.operation is not None:
                 operation = await self._operation(self._bound.operation, left_s())
         return Beside(revision, operation)
+
+    async def _revision(self, limit_s: float) -> Json | None:
+        try:
+            revisions = await self._session.all(f"{self._path}/revisions", limit_s=limit_s)
+        except NotFound:  # deleted between two reads: the next look says so
+            return None
+        return next((r for r in revisions if r.get("id") == self._bound.revision), None)
 
     async def _operation(self, uid: str, limit_s: float) -> Json | None:
         try:

@@ -19,6 +19,9 @@ FAILED = frozenset({"BUILD_FAILED", "BUILD_STOPPED", "DEPLOY_FAILED", "FAILED", 
 ENDED = frozenset({"INACTIVE", "BUILD_STOPPED", "BUILD_FAILED", "DEPLOY_FAILED", "FAILED"})
 """Words that satisfy `stopped`: nothing of it runs or will run. UNHEALTHY and DEACTIVATING are on their way."""
 
+BY_PERSON = frozenset({"INACTIVE", "BUILD_STOPPED"})
+"""Failed words that a person caused: an earlier crash is not why."""
+
 REVISION_LOST = frozenset({"rejected", "failed", "cancelled", "superseded"})
 """States of a bound revision from which it will not be the one that serves. superseded: another took its place."""
 
@@ -66,10 +69,17 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The goal will not be reached. `why` is a sentence; `reason` the reason object behind it, if there is one."""
+    """The goal will not be reached.
+
+    Args:
+        why: a sentence.
+        reason: the reason object behind it, if there is one.
+        by_failure: whether the last failure (exit code, log) is what caused it, and not a person.
+    """
 
     why: str
     reason: Json | None = None
+    by_failure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +138,7 @@ def judge_run(goal: Goal | str, run: Json) -> Verdict:
         return KeepPolling(f"is {state}")
     if state == "Completed" or Goal(goal) is Goal.STOPPED:
         return Done(False, 0)
-    return Failed(f"ended {state}", run.get("reason"))
+    return Failed(f"ended {state}", run.get("reason"), by_failure=state == "Failed")
 
 
 def judge_operation(operation: Json) -> Verdict:
@@ -162,7 +172,7 @@ def _lost(beside: Beside) -> Failed | None:
     if revision is not None and revision.get("state") in REVISION_LOST:
         number, state = revision.get("number", "?"), revision["state"]
         said = "was replaced by a later one" if state == "superseded" else f"ended {state}"
-        return Failed(f"revision {number} {said}", revision.get("reason"))
+        return Failed(f"revision {number} {said}", revision.get("reason"), by_failure=state == "failed")
     if operation is not None and operation.get("state") in OPERATION_LOST:
         kind = operation.get("operation", "apply")
         return Failed(f"the {kind} ended {operation['state']}", _operation_reason(operation))
@@ -173,7 +183,9 @@ def _failed_word(deployment: Json) -> Failed | None:
     phase = _phase(deployment)
     if phase not in FAILED or (phase == "UNHEALTHY" and deployment.get("promotion_in_progress")):
         return None
-    return Failed(f"is {phase}", _deeper_reason(deployment))
+    if phase in BY_PERSON:
+        return Failed(f"is {phase}", deployment.get("reason"))
+    return Failed(f"is {phase}", _deeper_reason(deployment), by_failure=True)
 
 
 def _ready(deployment: Json, bound: Bound) -> Verdict:
@@ -184,7 +196,7 @@ def _ready(deployment: Json, bound: Bound) -> Verdict:
         return KeepPolling("is SCALED_TO_ZERO while a promotion is on its way")
     if _never_reached_its_scale(deployment):
         return KeepPolling("has no replica and never had its initial ones, though at least one is wanted")
-    if not _serves_bound(deployment, bound, asleep=phase == "SCALED_TO_ZERO"):
+    if not _serves_bound(deployment, bound):
         return KeepPolling(f"is {phase} with another revision")
     return _done(deployment)
 
@@ -194,7 +206,7 @@ def _live(deployment: Json, bound: Bound) -> Verdict:
         return Failed("may have no replica at all (replicas.max is 0), so none will ever answer")
     if _count_ready(deployment) < 1:
         return KeepPolling(f"is {_phase(deployment)} with no ready replica")
-    if not _serves_bound(deployment, bound, asleep=False):
+    if not _serves_bound(deployment, bound):
         return KeepPolling("is served by another revision")
     return _done(deployment)
 
@@ -210,14 +222,12 @@ def _promoted(deployment: Json, bound: Bound) -> Verdict:
     return _done(deployment)
 
 
-def _serves_bound(deployment: Json, bound: Bound, *, asleep: bool) -> bool:
-    """Whether what the phase speaks of is the bound revision. One that starts asleep has nothing active before it."""
-    if bound.revision is None:
-        return True
+def _serves_bound(deployment: Json, bound: Bound) -> bool:
+    """Whether the phase speaks of the bound revision: the active one, or the only one there is (none active yet)."""
     active = deployment.get("active_revision")
-    return active == bound.revision or (
-        asleep and active is None and deployment.get("candidate_revision") in (None, bound.revision)
-    )
+    if bound.revision is None or active == bound.revision:
+        return True
+    return active is None and deployment.get("candidate_revision") in (None, bound.revision)
 
 
 def _never_reached_its_scale(deployment: Json) -> bool:

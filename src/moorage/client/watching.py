@@ -5,7 +5,7 @@ and says nothing cannot hold the wait beyond its time-out; a server that cannot 
 There is always one last look at the deadline, and what it shows counts. Called by the resources with a `wait`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,8 +126,9 @@ def _passing(error: MoorageError) -> bool:
 
 def _failed(what: Watch, verdict: Failed, last: Json) -> WaitFailed:
     return WaitFailed(
-        f"{what.subject} will not be {what.goal}: {verdict.why}{_because(verdict.reason, last)}",
+        f"{what.subject} will not be {what.goal}: {verdict.why}{_because(verdict, last)}",
         last=last,
+        reason=verdict.reason,
         remedy=what.remedy,
         target=what.subject,
     )
@@ -144,11 +145,12 @@ def _timed_out(what: Watch, said: str, last: Json) -> WaitTimeout:
     )
 
 
-def _because(reason: Mapping[str, Any] | None, last: Json) -> str:
-    """The reason's sentence, the exit code and the end of the log, where they are known."""
+def _because(verdict: Failed, last: Json) -> str:
+    """The reason's sentence, and where a failure is the cause its exit code and the end of its log."""
+    reason = verdict.reason
     parts = [str(reason["message"])] if reason and reason.get("message") else []
-    failure = last.get("last_failure") or {}
-    code = failure.get("exit_code", last.get("exit_code"))
+    failure = last.get("last_failure") or {} if verdict.by_failure else {}
+    code = failure.get("exit_code", last.get("exit_code") if verdict.by_failure else None)
     if code is not None:
         parts.append(f"exit code {code}")
     lines = str(failure.get("log") or "").strip().splitlines()

@@ -183,29 +183,54 @@ class IllegalTransition(MoorageError):
         self.noun, self.source, self.to, self.trigger = noun, source, target, trigger
 
 
-class WaitFailed(MoorageError):
-    """A wait met a state from which its goal will not be reached.
+class _WaitEnded(MoorageError):
+    """What both ends of a wait carry.
 
     Attributes:
-        last: the last object read; its `phase`/`state` and `reason` say why.
+        last: the last object read; its `phase`/`state` and `reason` say why. Empty where none was read.
+        reason: why it ended so, as a reason object, where that is known; else that of `last`.
     """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        last: Mapping[str, Any] | None = None,
+        reason: Mapping[str, Any] | None = None,
+        **kw: Any,
+    ) -> None:
+        super().__init__(message, **kw)
+        self.last = dict(last or {})
+        found = reason or self.last.get("reason")
+        self.reason = dict(found) if found else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the last process that failed ended, where that is known."""
+        code: int | None = self._failure.get("exit_code", self.last.get("exit_code"))
+        return code
+
+    @property
+    def log(self) -> str | None:
+        """The end of its log, where that is known."""
+        return self._failure.get("log")
+
+    @property
+    def _failure(self) -> dict[str, Any]:
+        return dict(self.last.get("last_failure") or {})
+
+
+class WaitFailed(_WaitEnded):
+    """A wait met a state from which its goal will not be reached."""
 
     code, category = "wait_failed", "failed"
 
-    def __init__(self, message: str, *, last: Mapping[str, Any] | None = None, **kw: Any) -> None:
-        super().__init__(message, **kw)
-        self.last = dict(last or {})
 
-
-class WaitTimeout(MoorageError):
-    """The deadline passed before the goal was reached. `last` as in `WaitFailed`."""
+class WaitTimeout(_WaitEnded):
+    """The deadline passed before the goal was reached."""
 
     code, category = "wait_timeout", "unavailable"
     retryable = True
-
-    def __init__(self, message: str, *, last: Mapping[str, Any] | None = None, **kw: Any) -> None:
-        super().__init__(message, **kw)
-        self.last = dict(last or {})
 
 
 class RunnerError(MoorageError):
