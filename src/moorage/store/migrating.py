@@ -1,7 +1,7 @@
 """Brings a database to this release's schema, in one transaction: a kill in the middle leaves the old schema whole.
 
 The steps are Alembic revisions in `migrations/versions`. A database that is up to date costs one read; Alembic is only
-imported when there is something to do. Called by `opening.py` and by `moor migrate`.
+imported when there is something to do. Called by `opening.py`.
 """
 
 from pathlib import Path
