@@ -58,7 +58,8 @@ class Auth:
         who = found[0] if found else await self._credentials.recognise(token)
         if who is None:
             raise Unauthorized(
-                "the token is not known here", remedy="use the one of this server: `moor config show` shows which is used"
+                "the token is not known here",
+                remedy="use the one of this server: `moor config show` shows which is used",
             )
         return who
 
@@ -100,6 +101,7 @@ def _bearer(header: str | None) -> str:
     scheme, _, token = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthorized(
-            "this needs a token", remedy="send `Authorization: Bearer TOKEN`; `moor config show` shows which token is used"
+            "this needs a token",
+            remedy="send `Authorization: Bearer TOKEN`; `moor config show` shows which token is used",
         )
     return token.strip()
