@@ -1,0 +1,64 @@
+"""The agent under test as a real process, with its home in a temporary directory."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+
+class AgentProcess:
+    def __init__(self, home: Path, url: str, **config: Any) -> None:
+        self.home = home
+        self._config = {"server_url": url, "name": "box", "home": str(home), "token": "join-token", **config}
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        path = self.home / "config.json"
+        path.write_text(json.dumps(self._config))
+        with (self.home / "agent.log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "moorage.agent.main", "--config", str(path), stderr=log, env=dict(os.environ)
+            )
+
+    async def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        await self._process.wait()
+
+    async def terminate(self) -> int:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return await asyncio.wait_for(self._process.wait(), 30)
+
+    async def wait(self) -> int:
+        assert self._process is not None
+        return await asyncio.wait_for(self._process.wait(), 30)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    def log(self) -> str:
+        return (self.home / "agent.log").read_text()
+
+
+def free_range(count: int) -> list[int]:
+    """First and last of some consecutive ports that nobody uses now."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            first = probe.getsockname()[1]
+        if first + count > 65535:
+            continue
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("0.0.0.0", port))
+        except OSError:
+            continue
+        return [first, first + count - 1]
