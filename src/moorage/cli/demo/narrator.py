@@ -18,7 +18,7 @@ class Narrator:
         self.live = sys.stdout.isatty()
         self.began = time.monotonic()
         self.step_began = self.began
-        self._open = False
+        self._passing = False
 
     @property
     def width(self) -> int:
@@ -47,10 +47,16 @@ class Narrator:
         room = self.width - len(INDENT)
         self._write(f"{INDENT}{text if len(text) <= room or not self.live else text[: room - 1] + '…'}\n")
 
+    def passing(self, text: str) -> None:
+        """A line that the next one replaces; only on a terminal."""
+        if self.live:
+            self._write(f"{INDENT}{self._paint(_DIM, text[: self.width - len(INDENT)])}")
+            self._passing = True
+
     def quote(self, text: str) -> None:
         """Output of something else, marked as such."""
         for line in text.rstrip().splitlines():
-            self.line(f"{'│'} {line}")
+            self.line(f"│ {line}")
 
     def measured(self, what: str, length_s: float) -> None:
         """A figure."""
@@ -64,6 +70,11 @@ class Narrator:
         """Something that was checked and does not hold."""
         self._write(f"{INDENT}{self._paint(_RED, '✗')} {text}\n")
 
+    def closing(self, well: bool) -> None:
+        """The last line."""
+        text = f"Done in {took(time.monotonic() - self.began)}." if well else "It did not all come out as told."
+        self._write(f"\n{self._paint(_BOLD, text)}\n")
+
     def stream(self) -> "Stream":
         """Where an answer appears piece by piece."""
         return Stream(self.width - len(INDENT) - 2)
@@ -71,8 +82,10 @@ class Narrator:
     def _paint(self, style: str, text: str) -> str:
         return f"{style}{text}{_OFF}" if self.live else text
 
-    @staticmethod
-    def _write(text: str) -> None:
+    def _write(self, text: str) -> None:
+        if self._passing:
+            sys.stdout.write("\r\x1b[K")
+            self._passing = False
         sys.stdout.write(text)
         sys.stdout.flush()
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,15 +40,23 @@ class Stage:
         """Where questions go."""
         return f"http://127.0.0.1:{self.gateway_port}"
 
-    def moor(self, *args: str, capture: bool = False) -> "subprocess.CompletedProcess[str]":
-        """Run a `moor` command in this home; with `capture` its output is kept and not shown."""
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "moorage.cli.main", *args],
-            env=self.env,
-            capture_output=capture,
-            text=True,
-            check=False,
-        )
+    def moor(self, args: Sequence[str], tell: Callable[[str], None]) -> int:
+        """Run a `moor` command in this home.
+
+        Args:
+            args: after `moor`.
+            tell: called with each line of its output, as it comes.
+
+        Returns:
+            Its exit code.
+        """
+        argv = [sys.executable, "-P", "-m", "moorage.cli.main", *args]
+        with subprocess.Popen(
+            argv, env=self.env, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as child:
+            for line in child.stdout or ():
+                tell(line.rstrip("\n"))
+        return child.returncode
 
     def processes(self) -> list[int]:
         """Every process that was started for this home, by its environment or command line."""
@@ -66,6 +74,15 @@ class Stage:
             if any(mark in text for mark in marks):
                 found.append(int(entry.name))
         return sorted(found)
+
+    def kill(self, pid: int) -> None:
+        """End a process that `processes` has just named."""
+        fd = os.pidfd_open(pid)
+        try:
+            if pid in self.processes():  # it is still that one, now that the descriptor holds it
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        finally:
+            os.close(fd)
 
     def remove(self) -> None:
         """Take the folder away."""
