@@ -17,6 +17,7 @@ FUNCTION_LINES_MAX = 60
 ENVIRONMENT_READERS = {
     "src/moorage/app/settings.py": "the one room that knows the variables",
     "src/moorage/app/commands.py": "entry point: hands the environment to settings as a mapping",
+    "src/moorage/agent/main.py": "entry point: what workers inherit is handed on as a mapping",
     "src/moorage/cli/main.py": "entry point: hands the environment on as a mapping",
 }
 """Files of src that may look at the process's environment, and why."""
