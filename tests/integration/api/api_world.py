@@ -1,4 +1,4 @@
-"""A whole API over a real store, with recording control rooms, a clock moved by hand, and an ASGI client that streams."""
+"""A whole API over a real store: recording control rooms, a clock moved by hand, an ASGI client that streams."""
 
 import asyncio
 import heapq
