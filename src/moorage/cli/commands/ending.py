@@ -1,5 +1,6 @@
 """`stop` and `delete`: durable operations that end things, and what a delete would touch."""
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -67,7 +68,7 @@ def delete(
 
 
 def _ask(names: tuple[str, ...]) -> None:
-    if not click.get_text_stream("stdin").isatty():
+    if not sys.stdin.isatty():
         raise InvalidSpec("nothing was deleted: there is no terminal to ask on", remedy="say --yes")
     click.confirm(f"delete {', '.join(names)}?", abort=True, err=True)
 

@@ -26,7 +26,8 @@ def logs(session: Session, *, name: str, follow: bool, previous: bool, lines: in
 
     Lines that begin with == are Moorage's own: a crash, a replacement, a sleep.
     """
-    client, options = session.client, {"follow": follow, "previous": previous, "lines": lines, "grep": grep}
+    client = session.client
+    options: dict[str, Any] = {"follow": follow, "previous": previous, "lines": lines, "grep": grep}
     try:
         for line in session.first_found(
             lambda: _begun(client.deployments.logs(name, **options)),

@@ -12,7 +12,7 @@ from typing import Any
 from moorage.cli.demo.ask import Answer, ask
 from moorage.cli.demo.narrator import Narrator
 from moorage.cli.demo.stage import Stage, kill_server, set_up
-from moorage.cli.rows import change_line
+from moorage.cli.rows import why
 from moorage.cli.times import seconds, took
 from moorage.client import Client
 from moorage.demo.model import ALIAS, find_model
@@ -92,10 +92,9 @@ class Story:
         self.say.tell("What happened, as its history has it (times count from the kill):")
         rows = self._rows_since(at)
         self._show_rows(rows, at)
-        self._first(
-            rows, at, "noticed and withdrawn from routing", lambda c: _code(c) == "replica.withdrawn", "Replica"
-        )
-        self._first(rows, at, "replacement started", lambda c: c.get("to") == "Starting", "Worker")
+        self._first(rows, at, "noticed by the agent", "Worker", "Failed")
+        self._first(rows, at, "withdrawn from routing, replacement queued", "Replica", "failed")
+        self._first(rows, at, "replacement started", "Worker", "Starting")
         self.say.measured("replacement live (model loaded again)", live_s)
         self._ask("Say hello.")
 
@@ -195,9 +194,11 @@ class Story:
 
     def _show_rows(self, rows: list[Mapping[str, Any]], at: float) -> None:
         for change in rows:
-            _, named, moved, _, why = change_line(change, with_object=True)
+            thing = change["object"]
+            named = f"{thing['kind']} {str(thing['name']).removeprefix(ALIAS).strip('-')}"
+            moved = f"→ {change['to']}" if change.get("to") and change.get("kind") != "note" else "(note)"
             after = f"+{took(max(0.0, seconds(change['at']) - at))}"
-            self.say.line(f"│ {after:>9}  {named:<21} {moved:<34} {why}".rstrip())
+            self.say.line(f"│ {after:>9}  {named:<13} {moved:<26} {why(change)}".rstrip())
 
     def _first(self, rows: list[Mapping[str, Any]], at: float, what: str, kind: str, to: str) -> None:
         """Tell when an object of that kind first went to that state."""
