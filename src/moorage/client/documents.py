@@ -26,6 +26,8 @@ def plain_document(spec: "Spec", kind: str, namespace: str) -> dict[str, Any]:
         kind: the kind it must be; a mapping may leave it out.
         namespace: where it belongs if it does not say.
 
+    Relative paths are made absolute: from the file's directory, else from the current one.
+
     Raises:
         InvalidSpec: it is wrong, of another kind, or the file has several documents or cannot be read.
     """
@@ -33,11 +35,12 @@ def plain_document(spec: "Spec", kind: str, namespace: str) -> dict[str, Any]:
 
     doc: Document
     if isinstance(spec, Mapping):
-        doc = specs.document({"kind": kind, **spec})
+        doc = specs.rooted_at(specs.document({"kind": kind, **spec}), str(Path.cwd()))
     elif isinstance(spec, str | Path):
-        doc = _only(specs.parse_documents(_text(Path(spec)), source=str(spec)), str(spec))
+        base = str(Path(spec).absolute().parent)
+        doc = _only(specs.parse_documents(_text(Path(spec)), source=str(spec), base=base), str(spec))
     else:
-        doc = spec
+        doc = specs.rooted_at(spec, str(Path.cwd()))
     if getattr(doc, "kind", None) != kind:
         raise InvalidSpec(
             f"a {kind} is needed here, not {getattr(doc, 'kind', None) or type(doc).__name__}",

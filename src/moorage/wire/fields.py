@@ -101,8 +101,16 @@ Cpu = Annotated[
 """Cores (0.5 for `500m`), so that a normalised document read again means the same."""
 
 Name = Annotated[str, BeforeValidator(_checked(_name, "name")), WithJsonSchema(_NAME_SCHEMA)]
-TextMap = Annotated[dict[str, str], BeforeValidator(_text_map)]
-Argv = Annotated[list[str], BeforeValidator(_argv)]
+TextMap = Annotated[
+    dict[str, str],
+    BeforeValidator(_text_map),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
+]
+Argv = Annotated[
+    list[str],
+    BeforeValidator(_argv),
+    WithJsonSchema({"type": "array", "items": {"type": ["string", "number", "boolean"]}}),
+]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Count = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]

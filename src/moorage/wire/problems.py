@@ -58,11 +58,10 @@ def problems(error: ValidationError, model: type[BaseModel], lines: Lines | None
 
 
 def invalid(source: str, errors: Sequence[Problem]) -> InvalidSpec:
-    """One error for all of them; the first three are named in the message."""
-    shown = "; ".join(_shown(e) for e in errors[:3])
-    more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
+    """One error for all of them; the first is in the message, all are in its `errors`."""
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return InvalidSpec(
-        f"{source} is not valid: {shown}{more}",
+        f"{source} is not valid: {_shown(errors[0])}{more}",
         errors=errors,
         remedy="correct the named places; `moor init` prints a commented example of every field",
     )
@@ -71,7 +70,8 @@ def invalid(source: str, errors: Sequence[Problem]) -> InvalidSpec:
 def _shown(problem: Problem) -> str:
     where = f"line {problem['line']}: " if "line" in problem else ""
     place = f"{problem['path']}: " if problem["path"] else ""
-    return f"{where}{place}{problem['message']}"
+    meant = f"; did you mean {problem['nearest']}?" if "nearest" in problem else ""
+    return f"{where}{place}{problem['message']}{meant}"
 
 
 def _problem(error: Any, model: type[BaseModel], lines: Lines) -> Problem:
@@ -79,8 +79,8 @@ def _problem(error: Any, model: type[BaseModel], lines: Lines) -> Problem:
     out: Problem = {"path": path_text(place), "message": _sentence(error)}
     if error["type"] == "extra_forbidden":
         near = nearest(str(place[-1]), known)
-        hint = f"did you mean {near}?" if near else f"known here: {', '.join(sorted(known))}"
-        out["message"] = f"unknown key {place[-1]}; {hint}"
+        hint = "" if near else f"; known here: {', '.join(sorted(known))}"
+        out["message"] = f"unknown key {place[-1]}{hint}"
         if near:
             out["nearest"] = path_text((*place[:-1], near))
     elif error["type"] == "literal_error":

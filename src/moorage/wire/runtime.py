@@ -5,7 +5,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from moorage.wire.fields import Argv, AtLeastOne, Count, Cpu, Duration, Name, Part, Port, Size, TextMap
 
@@ -139,6 +139,13 @@ class JobRuntime(Runtime):
     live: Live | None = None
 
 
+def _or_a_number(schema: dict[str, Any]) -> None:
+    """`gpus: 2` in the published schema."""
+    whole = dict(schema)
+    schema.clear()
+    schema["anyOf"] = [{"type": "integer", "minimum": 0}, whole]
+
+
 class Gpus(Part):
     """GPUs on one machine. `gpus: 2` is short for `gpus: {count: 2}`; `vendor: null` means any."""
 
@@ -147,6 +154,8 @@ class Gpus(Part):
     models: list[str] = Field(default_factory=list)
     memory: Size = 0
     healthy_only: bool = False
+
+    model_config = ConfigDict(json_schema_extra=_or_a_number)
 
     @model_validator(mode="before")
     @classmethod

@@ -4,6 +4,7 @@ The door of this room for clients, commands and the API: `parse_documents` for f
 travelled as JSON, `normalise` for what is stored and compared. The fields are in `deployment`, `run` and `endpoint`.
 """
 
+import posixpath
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from moorage.wire.endpoint import Drive, Endpoint
 from moorage.wire.problems import Lines, Problem, invalid, nearest, problems
 from moorage.wire.reading import read
 from moorage.wire.run import Run
+from moorage.wire.runtime import Runtime
 
 __all__ = [
     "Deployment",
@@ -27,6 +29,7 @@ __all__ = [
     "normalise",
     "parse_documents",
     "revision_part",
+    "rooted_at",
     "serve_document",
 ]
 
@@ -40,12 +43,13 @@ KINDS: Mapping[str, type[Deployment] | type[Run] | type[Endpoint] | type[Drive]]
 }
 
 
-def parse_documents(text: str, *, source: str) -> list[Document]:
+def parse_documents(text: str, *, source: str, base: str | None = None) -> list[Document]:
     """Every document of a file.
 
     Args:
         text: YAML (several documents allowed) or JSON.
         source: what errors call it (a path, `standard input`).
+        base: absolute directory that relative paths in it are meant from; None leaves them as they are.
 
     Raises:
         InvalidSpec: anything is wrong in any of them; `errors` has all of it, with places and lines.
@@ -65,7 +69,23 @@ def parse_documents(text: str, *, source: str) -> list[Document]:
     errors.extend(_namesakes(found))
     if errors:
         raise invalid(source, errors)
-    return found
+    return found if base is None else [rooted_at(doc, base) for doc in found]
+
+
+def rooted_at(doc: Document, base: str) -> Document:
+    """The document with its relative paths (model source, working directory, mounts) made absolute.
+
+    Args:
+        base: absolute directory that they are meant from.
+    """
+    if isinstance(doc, Deployment):
+        source = doc.model.source
+        model = doc.model.model_copy(update={"source": _absolute(source, base)}) if source else doc.model
+        return doc.model_copy(update={"model": model, "runtime": _runtime_at(doc.runtime, base)})
+    if isinstance(doc, Run):
+        groups = [g.model_copy(update={"runtime": _runtime_at(g.runtime, base)}) for g in doc.groups]
+        return doc.model_copy(update={"groups": groups})
+    return doc
 
 
 def document(value: Any, *, source: str = "the spec") -> Document:
@@ -150,6 +170,17 @@ def serve_document(
             "scaling": {} if idle_timeout is None else {"idle_timeout": idle_timeout},
         }
     )
+
+
+def _runtime_at(runtime: Runtime, base: str) -> Runtime:
+    mounts = [m.model_copy(update={"source": _absolute(m.source, base)}) for m in runtime.mounts]
+    workdir = None if runtime.workdir is None else _absolute(runtime.workdir, base)
+    return runtime.model_copy(update={"workdir": workdir, "mounts": mounts})
+
+
+def _absolute(path: str, base: str) -> str:
+    """A path on this machine from `base`; an address (`hf://…`) stays as it is."""
+    return path if "://" in path else posixpath.normpath(posixpath.join(base, path))
 
 
 def _checked(value: Any, lines: Lines) -> Document | list[Problem]:

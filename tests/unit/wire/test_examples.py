@@ -1,0 +1,29 @@
+"""The examples are valid, ask for nothing that this version lacks, and mean the files beside them."""
+
+from pathlib import Path
+
+import pytest
+from moorage.wire.spec import normalise, parse_documents
+from moorage.wire.supported import unsupported, warnings
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+FILES = sorted(EXAMPLES.glob("*.yaml"))
+
+
+def test_the_examples_that_the_documents_name_are_there():
+    assert {"smollm2.yaml", "fake-server.yaml", "two-replicas.yaml", "sleeping.yaml"} <= {f.name for f in FILES}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.name)
+def test_each_example_is_valid_and_available(file):
+    for doc in parse_documents(file.read_text(), source=file.name, base=str(EXAMPLES)):
+        plain = normalise(doc)
+        assert unsupported(plain) == []
+        assert warnings(plain) == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.name)
+def test_each_example_starts_a_program_that_is_there(file):
+    for doc in parse_documents(file.read_text(), source=file.name, base=str(EXAMPLES)):
+        script = doc.runtime.command[1]
+        assert script == "-m" or (Path(doc.runtime.workdir) / script).is_file()
