@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from installation import Installation
+from tests.acceptance.installation import Installation
 
 _pools = count(22000, 50)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from installation import Installation, Traffic, alive, until
+from tests.acceptance.installation import Installation, Traffic, alive, until
 
 pytestmark = pytest.mark.acceptance
 

@@ -8,7 +8,7 @@ import threading
 import httpx
 import pytest
 
-from installation import Installation, alive, until
+from tests.acceptance.installation import Installation, alive, until
 
 pytestmark = pytest.mark.acceptance
 
