@@ -2,7 +2,7 @@
 
 import os
 
-from moorage.runners.shimming.kernel import slurp
+from .kernel import slurp
 
 
 class Cgroup:

@@ -3,7 +3,7 @@
 import _signal
 import os
 
-from moorage.runners.shimming.kernel import start_ticks
+from .kernel import start_ticks
 
 RESET_SIGNALS = (1, 2, 13, 15, 25)
 """SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ: ignored or caught up to here, which the command must not inherit."""

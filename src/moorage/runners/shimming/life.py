@@ -22,9 +22,9 @@ import os
 import select
 import time
 
-from moorage.runners.shimming.cgroup import Cgroup
-from moorage.runners.shimming.child import Child, Launch
-from moorage.runners.shimming.kernel import (
+from .cgroup import Cgroup
+from .child import Child, Launch
+from .kernel import (
     become_subreaper,
     kernel_log_names,
     machine_oom_kills,
@@ -33,7 +33,7 @@ from moorage.runners.shimming.kernel import (
     stat_fields,
     write_whole,
 )
-from moorage.runners.shimming.log import Log
+from .log import Log
 
 SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM = 1, 2, 9, 13, 15
 """As numbers: importing `signal` costs 5 ms for its enumerations."""
