@@ -31,8 +31,8 @@ LAST_DRAIN_ROUNDS = 10
 """Rounds in which an ended worker may still bring lines, where its agent does not say that they were the last."""
 
 NO_LOG_YET = frozenset({WorkerState.PENDING, WorkerState.PREPARING, WorkerState.PULLING, WorkerState.READY_TO_START})
-FROM_START = -1
-"""`after` that no line precedes."""
+FROM_START = 0
+"""`after` of a reader that has seen nothing: agents number lines from 1."""
 
 
 @dataclass(frozen=True, slots=True)

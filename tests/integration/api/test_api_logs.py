@@ -19,7 +19,7 @@ NDJSON = {"accept": "application/x-ndjson"}
 
 @dataclass
 class LogAgent:
-    """An agent that answers questions for logs from lists of lines, as the protocol says."""
+    """An agent that answers questions for logs from lists of lines, numbered from 1."""
 
     world: World
     machine: str
@@ -40,9 +40,9 @@ class LogAgent:
 
     def _answer(self, question: LogRequest) -> dict[str, Any]:
         whole = (self.previous if question.previous else self.logs).get(question.worker, [])
-        first = max(0, len(whole) - question.lines) if question.after is None else question.after + 1
-        lines = whole[first : first + question.lines]
-        ended = question.worker in self.ended and first + len(lines) >= len(whole)
+        first = max(1, len(whole) - question.lines + 1) if question.after is None else question.after + 1
+        lines = whole[first - 1 : first - 1 + question.lines]
+        ended = question.worker in self.ended and first - 1 + len(lines) >= len(whole)
         return {"lines": lines, "first_seq": first, "next_seq": first + len(lines), "ended": ended}
 
 
@@ -72,7 +72,7 @@ async def test_the_last_lines_come_as_text_and_as_json(world: World) -> None:
     assert text.body == b"line 298\nline 299\n"
     assert text.headers["content-type"].startswith("text/plain")
     as_json = await world.admin.get(f"{path}?lines=1", headers=NDJSON)
-    assert as_json.json == {"kind": "line", "worker": "wrk-1", "seq": 299, "line": "line 299"}
+    assert as_json.json == {"kind": "line", "worker": "wrk-1", "seq": 300, "line": "line 299"}
     assert (await world.admin.get(f"{path}?grep=99&lines=300")).body == b"line 99\nline 199\nline 299\n"
     for other in ("runs/wrk-1-run/logs?lines=1", "workers/wrk-1/logs?lines=1"):
         assert (await world.admin.get(f"{BASE}/{other}")).body == b"line 299\n"
@@ -182,6 +182,7 @@ async def test_following_goes_on_across_a_crash_a_pause_and_a_wake_and_ends_with
     second = await world.rows.running_worker("wrk-2", row, "mch-lab-1")
     await until(lambda: shown(stream)[3:] == ["a3: last words", "b0"])
     assert any(e.startswith("wrk-1 ended: Failed") for e in shown(stream, "event"))
+    assert not any("no longer kept" in e for e in shown(stream, "event"))
     assert any("goes on with wrk-2 on lab-1" in e for e in shown(stream, "event"))
 
     agent.ended.add("wrk-2")

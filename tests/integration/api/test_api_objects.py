@@ -236,8 +236,8 @@ async def test_why_and_cordon_reach_their_rooms(world: World) -> None:
     await world.admin.ask("POST", "/api/v1/machines/lab-1/cordon", body={"why": "fan"})
     await world.admin.ask("POST", "/api/v1/machines/lab-1/uncordon")
     cordon, uncordon = world.commands.calls
-    assert (cordon[0], cordon[1], cordon[2]["why"]) == ("cordon", (machine.uid,), "fan")
-    assert (uncordon[0], uncordon[1]) == ("uncordon", (machine.uid,))
+    assert (cordon[0], cordon[1], cordon[2]["why"]) == ("cordon", (machine.name,), "fan")
+    assert (uncordon[0], uncordon[1]) == ("uncordon", (machine.name,))
 
 
 async def test_gateways_get_tables_and_confirm_them(world: World) -> None:

@@ -20,7 +20,8 @@ from moorage.domain.nouns import Deployment, Run, Worker
 router = APIRouter(prefix="/namespaces/{ns}", tags=["logs"])
 
 NDJSON = "application/x-ndjson"
-LINES_MAX = 10_000
+LINES_MAX = 5000
+"""What agents give at once."""
 
 
 async def _options(

@@ -41,11 +41,11 @@ async def machine_history(name: str, deps: Deps, after: After = None, limit: His
 async def cordon(name: str, body: CordonBody, deps: Deps, actor: Actor, key: Key) -> Response:
     """Place nothing new on it."""
     row = await deps.reader.find(Machine, None, name)
-    return json_response(await deps.commands.cordon(row.uid, why=body.why, actor=actor, key=key))
+    return json_response(await deps.commands.cordon(row.name, why=body.why, actor=actor, key=key))
 
 
 @router.post("/{name}/uncordon")
 async def uncordon(name: str, deps: Deps, actor: Actor, key: Key) -> Response:
     """Use it again."""
     row = await deps.reader.find(Machine, None, name)
-    return json_response(await deps.commands.uncordon(row.uid, actor=actor, key=key))
+    return json_response(await deps.commands.uncordon(row.name, actor=actor, key=key))
