@@ -155,7 +155,7 @@ class Observation:
         uids = sorted({h.worker for h in held} - {w.uid for w in here})
         rows = [*here, *(await self._store.find(Worker, uid=uids) if uids else ())]
         runs = {r.uid: r for r in await self._store.find(Run, uid=sorted({w.run for w in rows}))} if rows else {}
-        if machine.state not in (MachineState.JOINING, MachineState.RECONCILING):
+        if machine.state in (MachineState.DOWN, MachineState.REMOVED):
             raise Conflict("the machine must join first", code="rejoin", retryable=True)
         found = reconcile(machine, held, rows, runs, self._clock.now(), rebooted=machine.rebooted)
         if found.decision.change is not None:

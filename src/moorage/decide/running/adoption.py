@@ -50,7 +50,9 @@ def reconcile(
     """Decide about every held process and every missing one.
 
     Args:
-        machine: in Joining or Reconciling.
+        machine: in Joining or Reconciling: what it does not have is missing, and it is Ready afterwards. In Ready or
+            NotReady the agent only asks about what it holds and was not told to run; nothing counts as missing then,
+            since new work may be on its way to it.
         workers: rows on this machine that have not ended, and rows of held processes wherever they are.
         rebooted: the boot id changed since the machine last joined.
     """
@@ -67,10 +69,11 @@ def reconcile(
         if worker.state is WorkerState.DOWN and process.alive:
             draft.step(worker, WorkerState.RUNNING, "returned", reason("heartbeat.back"), ready=process.ready)
             draft.write(_hold_again(worker, machine))
-    for worker in by_uid.values():
-        if worker.machine == machine.uid:
-            _missing(draft, worker, rebooted)
-    _ready_again(draft, machine, len(keep), len(stop))
+    if machine.state in (MachineState.JOINING, MachineState.RECONCILING):
+        for worker in by_uid.values():
+            if worker.machine == machine.uid:
+                _missing(draft, worker, rebooted)
+        _ready_again(draft, machine, len(keep), len(stop))
     return Reconciled(tuple(keep), tuple(stop), draft.decision(fence))
 
 
