@@ -92,10 +92,11 @@ def read_documents(source: str) -> list[Any]:
     """
     from moorage.wire.spec import parse_documents
 
+    base = Path.cwd() if source == "-" else Path(source).absolute().parent
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text()
     except (OSError, UnicodeDecodeError) as cause:
         raise InvalidSpec(
             f"cannot read {source}: {cause}", remedy="give a YAML or JSON file, or - for stdin"
         ) from cause
-    return list(parse_documents(text, source="standard input" if source == "-" else source))
+    return list(parse_documents(text, source="standard input" if source == "-" else source, base=str(base)))
