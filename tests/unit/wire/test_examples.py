@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from moorage.wire.spec import normalise, parse_documents
 from moorage.wire.supported import unsupported, warnings
 
