@@ -7,7 +7,9 @@ counted without an index.
 import os
 
 SEGMENT_BYTES = 16 << 20
-"""Two segments are kept, so a worker's log never takes more than 32 MiB of disk."""
+"""Two segments are kept, so a worker's log takes about 32 MiB of disk at most."""
+LINE_BYTES_MAX = 1 << 20
+"""A line that goes on for longer than this past a full segment is broken in two."""
 
 
 class Log:
@@ -22,20 +24,31 @@ class Log:
         self._open()
 
     def write(self, data: bytes) -> None:
-        """Append; a full disk loses output, never the worker."""
+        """Append, going on in a new segment at a line's end once this one is full."""
+        if self.size + len(data) < SEGMENT_BYTES:
+            self._append(data)
+            return
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            self._append(data[:cut])
+            self._rotate()
+            self._append(data[cut:])
+        else:
+            self._append(data)
+            if self.size >= SEGMENT_BYTES + LINE_BYTES_MAX:
+                self._append(b"\n")
+                self._rotate()
+
+    def _append(self, data: bytes) -> None:
+        """What a full disk does not take is lost; the worker goes on."""
         try:
-            os.write(self.fd, data)
+            written = os.write(self.fd, data) if data else 0
         except OSError:
             return
-        self.size += len(data)
-        self.next_line += data.count(b"\n")
-        if self.size >= SEGMENT_BYTES:
-            self._rotate(data)
+        self.size += written
+        self.next_line += data.count(b"\n", 0, written)
 
-    def _rotate(self, last: bytes) -> None:
-        if not last.endswith(b"\n"):
-            os.write(self.fd, b"\n")
-            self.next_line += 1
+    def _rotate(self) -> None:
         os.close(self.fd)
         self._open()
         while len(self.segments) > 2:
