@@ -1,0 +1,61 @@
+"""What this version does not have is refused by name, and nothing else is."""
+
+import pytest
+
+from moorage.wire.spec import document, normalise
+from moorage.wire.supported import unsupported, warnings
+
+RUNTIME = {"command": ["server"]}
+
+
+def places(**fields):
+    plain = normalise(document({"kind": "Deployment", "name": "a", "runtime": RUNTIME, **fields}))
+    return [refusal["path"] for refusal in unsupported(plain)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"runtime": {"runner": "podman", "image": "a"}}, "runtime.runner"),
+        ({"runtime": {**RUNTIME, "secrets": {"T": "t"}}}, "runtime.secrets"),
+        ({"runtime": {**RUNTIME, "configs": [{"path": "/a", "content": ""}]}}, "runtime.configs"),
+        ({"runtime": {**RUNTIME, "mounts": [{"source": "/a", "target": "/b"}]}}, "runtime.mounts"),
+        ({"runtime": {**RUNTIME, "registry_secret": "s"}}, "runtime.registry_secret"),
+        ({"model": {"source": "hf://org/name"}}, "model.source"),
+        ({"provider": "slurm"}, "provider"),
+        ({"replicas": {"workers": 2}}, "replicas.workers"),
+        ({"placement": {"topology": {"keep": "rack"}}}, "placement.topology"),
+        ({"scaling": {"slo": {"ttft_p95": "1s"}}}, "scaling.slo"),
+        ({"rollout": {"strategy": "canary"}}, "rollout.strategy"),
+        ({"rollout": {"capacity": "replace"}}, "rollout.capacity"),
+        ({"rollout": {"guard": {"quality": {"name": "eval"}}}}, "rollout.guard.quality"),
+        ({"gateway": {"affinity": "session"}}, "gateway.affinity"),
+        ({"identity": True}, "identity"),
+        ({"outbound": {"allow": []}}, "outbound"),
+        ({"sandbox": True}, "sandbox"),
+        ({"tool_gateway": True}, "tool_gateway"),
+        ({"expose": [{"port": 80}]}, "expose"),
+        ({"drives": [{"name": "d", "target": "/d"}]}, "drives"),
+    ],
+)
+def test_each_feature_that_is_not_there_is_refused_at_its_place(fields, path):
+    assert places(**fields) == [path]
+
+
+def test_what_the_process_runner_and_the_fleet_can_do_is_not_refused():
+    runtime = {**RUNTIME, "env": {"A": "b"}, "workdir": "/srv", "ready": {"request": {"path": "/v1/completions"}}}
+    assert places(runtime=runtime, model={"id": "m", "source": "/m"}, resources={"gpus": 1}, priority=2) == []
+
+
+@pytest.mark.parametrize("kind", ["Run", "Endpoint", "Drive"])
+def test_kinds_that_are_not_there_are_refused_whole(kind):
+    assert unsupported({"kind": kind})[0]["path"] == "kind"
+
+
+def test_replicas_above_those_that_are_kept_are_accepted_with_a_warning():
+    plain = normalise(
+        document({"kind": "Deployment", "name": "a", "runtime": RUNTIME, "replicas": {"min": 2, "max": 5}})
+    )
+    assert unsupported(plain) == []
+    assert [w["path"] for w in warnings(plain)] == ["replicas.max"]
+    assert "2 are kept" in warnings(plain)[0]["message"]
