@@ -381,14 +381,21 @@ async def test_output_without_line_ends_is_kept_and_bounded(world):
 
 
 async def test_progress_of_a_load_is_seen_and_idling_is_not(world):
-    process = await world.python(
-        "import sys,time\nsys.stdin.read()\nprint('on')\nx=bytearray(64<<20)\ntime.sleep(1000)"
+    code = (
+        "import os,signal\nsignal.pthread_sigmask(0, [10])\nprint('on')\nsignal.sigwait([10])\n"
+        "x=bytearray(64<<20)\nos.write(3, b'done')\nsignal.pause()"
     )
-    await until(lambda: logfile.tail(process.folder) == "on" and observe(process).memory_bytes > 64 << 20)
-    first = observe(process)
-    assert not observe(process).moved_since(first)
-    idle = await world.start("/bin/sleep", "1000")
-    assert observe(process).moved_since(observe(idle))
+    told = world.base / "told"
+    process = await world.start("/bin/sh", "-c", f'exec "{sys.executable}" -u -c "{code}" 3>{told}')
+    await until(lambda: logfile.tail(process.folder) == "on")
+    idle = observe(process)
+    assert not observe(process).moved_since(idle)
+    os.kill(process.identity.pid, signal.SIGUSR1)
+    await until(lambda: told.read_text() == "done")
+    loaded = observe(process)
+    assert loaded.log == idle.log
+    assert loaded.moved_since(idle)
+    assert not observe(process).moved_since(loaded)
 
 
 async def test_a_model_server_of_the_tests_runs_under_the_host(world):
