@@ -20,6 +20,8 @@ from moorage.api.routes import agent, deployments, events, logs, machines, opera
 
 VERSION = "1"
 ROUTERS: tuple[APIRouter, ...] = (
+    agent.router,
+    routing.router,
     deployments.router,
     runs.router,
     logs.router,
@@ -27,9 +29,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     operations.router,
     events.router,
     tokens.router,
-    agent.router,
-    routing.router,
 )
+"""Paths are matched one after another: those that agents and gateways use many times a second come first."""
 
 
 def create_app(deps: ApiDeps) -> FastAPI:

@@ -68,7 +68,7 @@ def operation_object(row: Operation, target_name: str | None = None) -> JsonObje
 
     Args:
         row: the row.
-        target_name: name of what it works on, where known.
+        target_name: name of what it works on, while that exists.
     """
     lease = None
     if row.lease_owner is not None:
@@ -76,7 +76,7 @@ def operation_object(row: Operation, target_name: str | None = None) -> JsonObje
     return {
         **head(row),
         "operation": row.operation,
-        "target": {"kind": row.target_kind, "id": row.target, "name": target_name or row.name or None},
+        "target": {"kind": row.target_kind, "id": row.target, "name": target_name},
         "revision": row.revision,
         "state": str(row.state),
         "steps": plain(row.steps),
