@@ -1,0 +1,190 @@
+"""Rows as API objects: times, reasons, phases, holders; pure."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from moorage.control.views import change_object, document, iso, operation_object, plain, tombstone_object
+from moorage.control.views_running import machine_object, run_object, worker_counts, worker_object
+from moorage.control.views_serving import (
+    CRASH_LOOP_FAILURES,
+    Surroundings,
+    deployment_object,
+    endpoint_name,
+    open_operation,
+    replica_object,
+    revision_object,
+)
+from moorage.domain.changes import HistoryRow
+from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
+from moorage.domain.reasons import reason
+from moorage.domain.states import (
+    DeploymentStatus,
+    MachineState,
+    OperationState,
+    ReplicaStatus,
+    RevisionState,
+    WorkerState,
+)
+
+GATEWAY = "http://127.0.0.1:7421"
+AT = 1_795_976_400.1236
+
+
+def shown(row: Deployment, around: Surroundings | None = None) -> dict[str, object]:
+    return deployment_object(row, around or Surroundings(), GATEWAY, now=AT)
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (None, None),
+        (0.0, "1970-01-01T00:00:00.000Z"),
+        (AT, "2026-11-29T18:20:00.124Z"),
+        (1.9996, "1970-01-01T00:00:02.000Z"),
+    ],
+)
+def test_times_are_utc_with_milliseconds_rounded_and_null_when_absent(at: float | None, text: str | None) -> None:
+    assert iso(at) == text
+
+
+def test_times_inside_stored_maps_become_text_and_params_and_specs_stay() -> None:
+    stored = {
+        "since": 0.0,
+        "exit_code": 1,
+        "reason": reason("restart.backoff", at=5.0).to_wire(),
+        "list": ({"at": 0.0},),
+    }
+    told = plain(stored)
+    assert told["since"] == "1970-01-01T00:00:00.000Z"
+    assert told["list"] == [{"at": "1970-01-01T00:00:00.000Z"}]
+    assert told["reason"]["params"] == {"at": 5.0}
+    assert document({"env": {"at": 1, "since": True}, "args": (1, 2)}) == {
+        "env": {"at": 1, "since": True},
+        "args": [1, 2],
+    }
+
+
+def test_every_view_is_json_even_of_a_row_with_nothing_in_it() -> None:
+    row = HistoryRow(
+        "c.1", "Run", "r", "default", "r", "note", None, None, reason("run.created"), "person:a", AT, 1, "r"
+    )
+    views = [
+        shown(Deployment(uid="d")),
+        revision_object(Revision(uid="r")),
+        replica_object(Replica(uid="p"), None, [], {}),
+        run_object(Run(uid="r"), []),
+        worker_object(Worker(uid="w"), {}),
+        machine_object(Machine(uid="m"), []),
+        operation_object(Operation(uid="o")),
+        change_object(row),
+    ]
+    for view in views:
+        assert json.loads(json.dumps(view)) == view
+
+
+def test_an_operation_that_stops_makes_the_deployment_deactivating_and_is_the_one_shown() -> None:
+    row = Deployment(uid="d", operation="o-2")
+    apply = Operation(uid="o-1", target="d", operation="apply", state=OperationState.SUCCEEDED, created_at=9.0)
+    stop = Operation(uid="o-2", target="d", operation="stop", state=OperationState.RUNNING, created_at=1.0)
+    told = shown(row, Surroundings(operations=[apply, stop]))
+    assert (told["operation"], told["phase"]) == ("o-2", "DEACTIVATING")
+    over = replace(stop, state=OperationState.SUCCEEDED)
+    told = shown(row, Surroundings(operations=[apply, over]))
+    assert told["operation"] == "o-1"
+
+
+def test_operations_of_another_deployment_are_never_its_own() -> None:
+    other = Operation(uid="o", target="e", operation="delete", state=OperationState.RUNNING)
+    row = Deployment(uid="d")
+    assert open_operation(row, [other]) is None
+    assert shown(row, Surroundings(operations=[other]))["operation"] is None
+
+
+def test_a_replica_counts_as_serving_only_while_it_is_routed() -> None:
+    row = Deployment(uid="d", spec={"replicas": {"min": 1}})
+    withdrawn = Replica(uid="p", deployment="d", status=ReplicaStatus.RUNNING, routed=False)
+    told = shown(row, Surroundings(replicas=[withdrawn]))
+    assert (told["serving"], told["current_replicas"], told["ready_replicas"]) == (False, 1, 0)
+    told = shown(row, Surroundings(replicas=[replace(withdrawn, routed=True)]))
+    assert (told["serving"], told["ready_replicas"], told["phase"]) == (True, 1, "ACTIVE")
+
+
+def test_a_candidate_beside_an_active_revision_is_a_promotion_in_progress() -> None:
+    row = Deployment(uid="d", active_revision="r1", candidate_revision="r2")
+    revisions = [Revision(uid="r2", state=RevisionState.EVALUATING)]
+    assert shown(row, Surroundings(revisions=revisions))["promotion_in_progress"] is True
+    rejected = [Revision(uid="r2", state=RevisionState.REJECTED)]
+    assert shown(row, Surroundings(revisions=rejected))["promotion_in_progress"] is False
+
+
+def test_the_last_failure_keeps_exit_code_log_and_time() -> None:
+    failure = {"reason": reason("exited", code=3).to_wire(), "exit_code": 3, "log": "a\nb", "fatal": True, "at": AT}
+    row = Deployment(
+        uid="d", status=DeploymentStatus.FAILED, last_failure=failure, failures_in_row=CRASH_LOOP_FAILURES, retry_at=AT
+    )
+    told = shown(row)
+    assert told["last_failure"] == {**failure, "at": "2026-11-29T18:20:00.124Z"}
+    assert (told["crash_looping"], told["retry_at"]) == (True, "2026-11-29T18:20:00.124Z")
+    assert shown(replace(row, failures_in_row=1))["crash_looping"] is False
+
+
+def test_the_model_name_outside_the_default_namespace_has_the_namespace_in_it() -> None:
+    assert endpoint_name(Deployment(uid="d", name="gemma")) == "gemma"
+    assert endpoint_name(Deployment(uid="d", name="gemma", namespace="red")) == "red/gemma"
+
+
+def test_an_inventory_is_complete_only_while_every_machine_of_the_replica_is_ready() -> None:
+    worker = Worker(uid="w", machine="m", heartbeat_at=AT, process={"pid": 7})
+    machine = Machine(uid="m", name="lab-1", state=MachineState.READY)
+    row = Replica(uid="p", deployment="d", revision="r", ordinal=1, attempt=2)
+    revision = Revision(uid="r", digest="sha256:1", spec={"provider": "fleet"})
+    told = replica_object(row, revision, [worker], {"m": machine})["provider"]
+    assert told["inventory_complete"] is True
+    assert told["resource_id"] == {"pid": 7}
+    assert told["digest"] == "sha256:1"
+    down = replace(machine, state=MachineState.DOWN)
+    assert replica_object(row, revision, [worker], {"m": down})["provider"]["inventory_complete"] is False
+    assert replica_object(row, revision, [], {})["provider"]["inventory_complete"] is False
+
+
+def test_worker_counts_name_every_state_and_sum_to_the_total() -> None:
+    workers = [Worker(uid=str(i), state=s) for i, s in enumerate(WorkerState)]
+    counts = worker_counts(workers)
+    assert counts["total"] == len(WorkerState)
+    assert counts["ready_to_start"] == counts["failed"] == counts["completed"] == 1
+    assert counts["running"] == 2, "Running and Stale"
+
+
+def test_gpus_show_who_holds_them_and_faults() -> None:
+    gpus = [
+        {"index": i, "vendor": "nvidia", "model": "H100", "memory_bytes": 80, "health": h}
+        for i, h in enumerate(("ok", "ok", "xid79"))
+    ]
+    row = Machine(uid="m", state=MachineState.READY, capacity={"gpus": gpus})
+    holding = {"machine": "m", "worker": "w-1", "epoch": 1, "gpus": [1], "cpu_milli": 2000, "memory_bytes": 5}
+    told = machine_object(row, [holding])
+    assert [(g["holder"], g["worker"]) for g in told["gpus"]] == [("free", None), ("held", "w-1"), ("faulty", None)]
+    assert told["allocated"] == {"cpu_milli": 2000, "memory_bytes": 5, "gpus": 1}
+    lost = machine_object(replace(row, state=MachineState.DOWN), [])
+    assert {g["health"] for g in lost["gpus"]} == {"unknown"}
+
+
+def test_a_machine_is_called_by_its_name_and_by_its_uid_once_it_is_gone() -> None:
+    row = Worker(uid="w", machine="mch-1")
+    assert worker_object(row, {"mch-1": Machine(uid="mch-1", name="lab-1")})["machine"] == "lab-1"
+    assert worker_object(row, {})["machine"] == "mch-1"
+    assert worker_object(Worker(uid="w"), {})["machine"] is None
+
+
+def test_a_tombstone_says_what_it_was_and_why_it_went() -> None:
+    why = reason("deploy.deleted")
+    kept = {
+        "uid": "d", "kind": "Deployment", "namespace": "default", "name": "gemma", "digest": "sha256:1",
+        "state": "stopped", "reason": why, "actor": "person:a", "at": 0.0,
+    }  # fmt: skip
+    told = tombstone_object(kept)
+    assert (told["id"], told["deleted"], told["deleted_at"]) == ("d", True, "1970-01-01T00:00:00.000Z")
+    assert told["reason"] == why.to_wire()
+    assert tombstone_object({**kept, "reason": why.to_wire()}) == told
