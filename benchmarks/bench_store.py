@@ -40,8 +40,8 @@ from moorage.domain.nouns import Worker
 from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import WorkerState
 from moorage.store import open_store
-from moorage.store.batch import HISTORY
 from moorage.store.flush import NOTIFY_CHANNEL
+from moorage.store.group import HISTORY
 from moorage.store.rows import dumps, image_of, reason_text, shape_of
 from moorage.store.sql import Sql
 from moorage.store.store import SqlStore
@@ -298,7 +298,7 @@ def sqlite_lines(args: argparse.Namespace, stack: ExitStack) -> list[str]:
 def postgres_lines(args: argparse.Namespace, stack: ExitStack) -> list[str]:
     if args.postgres is None:
         try:
-            server = stack.enter_context(PostgresServer.started())
+            server = stack.enter_context(PostgresServer.started(durable=True))
         except NoPostgres as error:
             print(f"\npostgres: left out: {error}")
             return []

@@ -1,20 +1,26 @@
 """A real PostgreSQL server in a temporary directory, for tests and benchmarks: made, used, stopped, removed.
 
-The server refuses to run as root, so there the programs run as the user `postgres` (or `nobody`). Where no server can be
-had `NoPostgres` says why, in one sentence.
+The server refuses to run as root; there its programs run as the user `postgres` (or `nobody`). It runs as a child of
+the caller, so that it is gone with it. Where no server can be had `NoPostgres` says why, in one sentence.
 """
 
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-PROGRAMS = "/usr/lib/postgresql"
+import psycopg
+
+PROGRAMS = Path("/usr/lib/postgresql")
 START_TIMEOUT_S = 60
 
 
@@ -22,47 +28,90 @@ class NoPostgres(Exception):
     """No server can be started here."""
 
 
+@dataclass(frozen=True)
 class PostgresServer:
-    """A running server; databases are made by `url`'s callers."""
+    """A running server; whoever uses it makes databases of their own."""
 
-    def __init__(self, home: Path, port: int) -> None:
-        self.home = home
-        self.port = port
+    port: int
 
     def url(self, database: str) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     @staticmethod
     @contextmanager
-    def started() -> Iterator["PostgresServer"]:
+    def started(*, durable: bool) -> Iterator["PostgresServer"]:
+        """A server until the block ends; `durable=False` leaves fsync out, for tests that never kill the server."""
         programs = _programs()
         user = _unprivileged()
         home = Path(tempfile.mkdtemp(prefix="moorage-pg-"))
         try:
             if user is not None:
                 os.chown(home, user.pw_uid, user.pw_gid)
-            server = PostgresServer(home, _free_port())
-            run = _runner(user, home)
-            run(programs / "initdb", "-D", home / "data", "-A", "trust", "-U", "postgres", "--no-sync")
-            options = f"-p {server.port} -k {home} -c listen_addresses=127.0.0.1 -c max_connections=100"
-            control = (programs / "pg_ctl", "-D", home / "data", "-w", "-t", str(START_TIMEOUT_S))
-            run(*control, "-o", options, "-l", home / "log", "start")
-            try:
+            with _running(programs, home, user, durable) as server:
                 yield server
-            finally:
-                run(*control, "-m", "immediate", "stop")
         finally:
             shutil.rmtree(home, ignore_errors=True)
 
 
+@contextmanager
+def _running(programs: Path, home: Path, user: pwd.struct_passwd | None, durable: bool) -> Iterator[PostgresServer]:
+    log = home / "log"
+    with log.open("wb") as output:
+        common: dict[str, Any] = {
+            "cwd": home,
+            "env": {**os.environ, "HOME": str(home), "LC_ALL": "C.UTF-8"},
+            "stdin": subprocess.DEVNULL,
+            "stdout": output,
+            "stderr": subprocess.STDOUT,
+        }
+        if user is not None:
+            common |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        make = [programs / "initdb", "-D", home / "data", "-A", "trust", "-U", "postgres", "--no-sync"]
+        if subprocess.run(make, **common, timeout=START_TIMEOUT_S, check=False).returncode:
+            raise NoPostgres(f"PostgreSQL cannot make its files here ({_last_line(log)})")
+        server = PostgresServer(_free_port())
+        settings = {"listen_addresses": "127.0.0.1", "port": server.port, "unix_socket_directories": home}
+        settings["fsync"] = "on" if durable else "off"
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        process = subprocess.Popen([programs / "postgres", "-D", home / "data", *options], **common)
+        try:
+            _wait_until_it_answers(server, process, log)
+            yield server
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(START_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGQUIT)
+                process.wait()
+
+
+def _wait_until_it_answers(server: PostgresServer, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    end = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < end:
+        try:
+            psycopg.connect(server.url("postgres"), connect_timeout=5).close()
+        except psycopg.OperationalError:
+            if process.poll() is not None:
+                break
+            time.sleep(0.05)
+        else:
+            return
+    raise NoPostgres(f"PostgreSQL does not start here ({_last_line(log)})")
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it says nothing"
+
+
 def _programs() -> Path:
-    found = sorted(Path(PROGRAMS).glob("*/bin/initdb"), reverse=True) if Path(PROGRAMS).is_dir() else []
-    if found:
-        return found[0].parent
+    installed = sorted(PROGRAMS.glob("*/bin/initdb")) if PROGRAMS.is_dir() else []
     on_path = shutil.which("initdb")
-    if on_path and (Path(on_path).resolve().parent / "pg_ctl").exists():
-        return Path(on_path).resolve().parent
-    raise NoPostgres("PostgreSQL is not installed (initdb and pg_ctl are neither in PATH nor in /usr/lib/postgresql)")
+    for found in (*reversed(installed), *((Path(on_path).resolve(),) if on_path else ())):
+        if (found.parent / "postgres").exists():
+            return found.parent
+    raise NoPostgres("PostgreSQL is not installed (initdb is neither in PATH nor in /usr/lib/postgresql)")
 
 
 def _unprivileged() -> pwd.struct_passwd | None:
@@ -80,24 +129,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _runner(user: pwd.struct_passwd | None, home: Path):
-    def run(*command: object) -> None:
-        who = {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        done = subprocess.run(
-            [str(part) for part in command],
-            cwd=home,
-            env={**os.environ, "HOME": str(home), "LC_ALL": "C.UTF-8"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=START_TIMEOUT_S * 2,
-            check=False,
-            **who,
-        )
-        if done.returncode != 0:
-            raise NoPostgres(f"PostgreSQL does not start here: {done.stdout.strip().splitlines()[-1:] or command}")
-
-    return run

@@ -7,96 +7,16 @@ applied in its turn, so that two changes of one row see each other, and a change
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from moorage.domain.changes import Change, Create, Fence, Hold, Key, Release, Remove, Update, Write
 from moorage.domain.errors import Conflict, Fenced, IllegalTransition, InvalidSpec, KeyReused, StaleVersion
 from moorage.domain.reasons import Reason
 from moorage.domain.transitions import Table
+from moorage.store.group import Applied, Group, HistoryValues, HoldingKey, NameKey
+from moorage.store.holds import hold, release
 from moorage.store.rows import Image, Shape, canonical, dumps, image_of, loads, reason_text
-
-HISTORY = (
-    "seq",
-    "object_kind",
-    "object_uid",
-    "root",
-    "namespace",
-    "name",
-    "kind",
-    "from_state",
-    "to_state",
-    "reason",
-    "actor",
-    "at",
-    "version",
-)
-"""Columns of a history row as `flush.py` writes it."""
-
-HistoryValues = tuple[Any, ...]
-"""The columns of `HISTORY` without `seq`."""
-
-NameKey = tuple[str, str, str]
-"""(kind, namespace, name)"""
-
-HoldingKey = tuple[str, int]
-"""(worker, epoch)"""
-
-
-@dataclass(slots=True)
-class Group:
-    """What one transaction knows and will write.
-
-    Args:
-        now: time of the commit, seconds since the epoch.
-        base: rows as loaded, by uid; a uid that was looked for and not found is absent.
-        rows: the same rows as changed; None is a removed row.
-        names: live names and who has them.
-        keys: idempotency keys: (intent, result as JSON).
-        leases: generation of each held lease.
-        held_before, held: holdings as loaded and as changed, with their keys by machine and by worker.
-        buried: uids that were removed for good.
-    """
-
-    now: float
-    base: dict[str, Image] = field(default_factory=dict)
-    rows: dict[str, Image | None] = field(default_factory=dict)
-    names: dict[NameKey, str] = field(default_factory=dict)
-    keys: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
-    leases: dict[str, int] = field(default_factory=dict)
-    held_before: dict[HoldingKey, Hold] = field(default_factory=dict)
-    held: dict[HoldingKey, Hold] = field(default_factory=dict)
-    held_on: dict[str, set[HoldingKey]] = field(default_factory=dict)
-    held_by: dict[str, set[HoldingKey]] = field(default_factory=dict)
-    buried: set[str] = field(default_factory=set)
-    history: list[HistoryValues] = field(default_factory=list)
-    tombstones: list[tuple[Any, ...]] = field(default_factory=list)
-    new_keys: list[tuple[Any, ...]] = field(default_factory=list)
-
-    def hold(self, hold: Hold) -> None:
-        """Note a holding."""
-        key = (hold.worker, hold.epoch)
-        self.held[key] = hold
-        self.held_on.setdefault(hold.machine, set()).add(key)
-        self.held_by.setdefault(hold.worker, set()).add(key)
-
-    def let_go(self, key: HoldingKey) -> None:
-        """Forget a holding, if there is one."""
-        hold = self.held.pop(key, None)
-        if hold is not None:
-            self.held_on[hold.machine].discard(key)
-            self.held_by[hold.worker].discard(key)
-
-
-@dataclass(slots=True)
-class Applied:
-    """What one change came to; `replayed` when its key had been used before."""
-
-    versions: dict[str, int]
-    result: Mapping[str, Any] | None = None
-    replayed: bool = False
-    history_end: int = 0
-    """rows of the group's history up to and with this change"""
 
 
 class Applier:
@@ -132,9 +52,9 @@ class Applier:
         elif isinstance(write, Create):
             self._create(draft, write)
         elif isinstance(write, Hold):
-            _hold(draft, write)
+            hold(draft.group, draft.held, write)
         elif isinstance(write, Release):
-            _release(draft, write)
+            release(draft.group, draft.held, write)
         else:
             self._remove(draft, write)
 
@@ -307,10 +227,10 @@ class _Draft:
         group = self.group
         for name, owner in self.names.items():
             _set(group.names, name, owner)
-        for holding, hold in self.held.items():
+        for holding, taken in self.held.items():
             group.let_go(holding)
-            if hold is not None:
-                group.hold(hold)
+            if taken is not None:
+                group.hold(taken)
         group.buried.update(values[0] for values in self.tombstones)
         group.tombstones += self.tombstones
         for values in self.new_keys:
@@ -402,35 +322,3 @@ def _digest(row: Image) -> str:
     if doc.get("digest"):
         return str(doc["digest"])
     return "sha256:" + hashlib.sha256(canonical(doc.get("spec") or doc)).hexdigest()
-
-
-def _hold(draft: _Draft, write: Hold) -> None:
-    key, group = (write.worker, write.epoch), draft.group
-    if draft.held.get(key) is not None or (key not in draft.held and key in group.held):
-        raise StaleVersion(f"worker {write.worker} holds a place for epoch {write.epoch} already")
-    here = [group.held[k] for k in group.held_on.get(write.machine, ()) if k not in draft.held]
-    here += [h for h in draft.held.values() if h is not None and h.machine == write.machine]
-    taken = {gpu for h in here for gpu in h.gpus} & set(write.gpus)
-    if taken:
-        raise StaleVersion(
-            f"GPU {', '.join(map(str, sorted(taken)))} of machine {write.machine} is held already",
-            remedy="load again and decide anew",
-        )
-    cpu, memory = sum(h.cpu_milli for h in here), sum(h.memory_bytes for h in here)
-    _within("cpu_milli", write.limit_cpu_milli, cpu, write.cpu_milli, write.machine)
-    _within("memory_bytes", write.limit_memory_bytes, memory, write.memory_bytes, write.machine)
-    draft.held[key] = write
-
-
-def _within(what: str, limit: int | None, used: int, wanted: int, machine: str) -> None:
-    if limit is not None and used + wanted > limit:
-        raise StaleVersion(
-            f"machine {machine} has {max(0, limit - used)} {what} free and {wanted} were asked for",
-            remedy="load again and decide anew",
-        )
-
-
-def _release(draft: _Draft, write: Release) -> None:
-    for key in (*draft.group.held_by.get(write.worker, ()), *draft.held):
-        if key[0] == write.worker:
-            draft.held[key] = None

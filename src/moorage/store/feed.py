@@ -15,9 +15,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from moorage.domain.changes import HistoryRow
-from moorage.domain.errors import Gone
-from moorage.store.batch import HISTORY
+from moorage.domain.errors import Gone, Unavailable
 from moorage.store.cursors import Cursors, Position
+from moorage.store.group import HISTORY
 from moorage.store.rows import reason_from
 from moorage.store.sql import Sql, oldest_running_xid
 
@@ -85,9 +85,7 @@ class History:
         return Position(0, statement.run(connection).scalar_one())
 
     def held_back(self, connection: sa.Connection) -> bool:
-        """Whether rows are committed that cannot be given out yet."""
-        if not self._sql.postgres:
-            return False
+        """Whether rows are committed that cannot be given out yet (PostgreSQL)."""
         history = self._sql.tables.history
         statement = self._sql.cached(
             "held_back", lambda: sa.select(sa.exists().where(history.c.xid >= oldest_running_xid()))
@@ -220,12 +218,18 @@ async def follow(reads: Reads, wakes: Wakes, after: Position | None) -> AsyncIte
         delays = iter(HELD_BACK_DELAYS_S)
         while not wakes.closed:
             event.clear()
-            rows = await reads.rows(place)
+            try:
+                rows = await reads.rows(place)
+                waits = not rows and await reads.held_back()
+            except Unavailable:
+                if wakes.closed:
+                    return
+                raise
             if rows:
                 yield rows
                 place = reads.parse(rows[-1].cursor)
                 delays = iter(HELD_BACK_DELAYS_S)
-            elif await reads.held_back():
+            elif waits:
                 await _either(event, reads.sleep(next(delays, HELD_BACK_DELAYS_S[-1])))
             else:
                 await event.wait()

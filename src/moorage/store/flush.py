@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from moorage.store.batch import HISTORY, Group
+from moorage.store.group import HISTORY, Group
 from moorage.store.rows import Image
 from moorage.store.sql import Sql
 

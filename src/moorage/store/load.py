@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from moorage.domain.changes import Change, Create, Hold, Release
-from moorage.store.batch import Group
+from moorage.store.group import Group
 from moorage.store.rows import Image, Shape, image_from
 from moorage.store.sql import Sql
 

@@ -66,6 +66,7 @@ class SqlStore:
         self._connections: list[sa.Connection] = []
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="moorage-store-reader")
         self._watch = watch
+        self._closed = False
         self._writer = make_writer(self._wakes.wake)
 
     async def get(self, kind: type[N], uid: str) -> N | None:
@@ -123,7 +124,7 @@ class SqlStore:
         reads = feed.Reads(
             rows=lambda place: self._read(lambda c: self._history.read(c, feed.Query(after=place))),
             newest=lambda: self._read(self._history.newest),
-            held_back=lambda: self._read(self._history.held_back),
+            held_back=self._held_back,
             sleep=self._clock.sleep,
             parse=self._cursors.parse,
         )
@@ -188,12 +189,18 @@ class SqlStore:
         """Finish what is queued and close; followers end."""
         await self._watch.stop()
         await self._writer.close()
+        self._closed = True
         self._wakes.close()
         await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
         for connection in self._connections:
             connection.close()
 
+    async def _held_back(self) -> bool:
+        return self._sql.postgres and await self._read(self._history.held_back)
+
     async def _read(self, work: Callable[[sa.Connection], T]) -> T:
+        if self._closed:
+            raise Unavailable("the store is closed", retryable=False)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, self._on_reader, work)
         except DBAPIError as error:

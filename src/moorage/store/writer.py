@@ -21,9 +21,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, Operation
 from moorage.domain.changes import Change, Committed
 from moorage.domain.errors import Conflict, InvalidSpec, MoorageError, Unavailable
 from moorage.ports import Clock
-from moorage.store.batch import Applied, Applier, Group
+from moorage.store.batch import Applier
 from moorage.store.cursors import Cursors, Position
 from moorage.store.flush import Flusher
+from moorage.store.group import Applied, Group
 from moorage.store.load import Loader
 from moorage.store.sql import Sql, oldest_running_xid
 

@@ -1,0 +1,93 @@
+"""A group: what one transaction knows and will write, in memory.
+
+Filled by `load.py`, changed by `batch.py`, written by `flush.py`. Holds no rule.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.domain.changes import Hold
+from moorage.store.rows import Image
+
+HISTORY = (
+    "seq",
+    "object_kind",
+    "object_uid",
+    "root",
+    "namespace",
+    "name",
+    "kind",
+    "from_state",
+    "to_state",
+    "reason",
+    "actor",
+    "at",
+    "version",
+)
+"""Columns of a history row as `flush.py` writes it."""
+
+HistoryValues = tuple[Any, ...]
+"""The columns of `HISTORY` without `seq`."""
+
+NameKey = tuple[str, str, str]
+"""(kind, namespace, name)"""
+
+HoldingKey = tuple[str, int]
+"""(worker, epoch)"""
+
+
+@dataclass(slots=True)
+class Group:
+    """What one transaction knows and will write.
+
+    Args:
+        now: time of the commit, seconds since the epoch.
+        base: rows as loaded, by uid; a uid that was looked for and not found is absent.
+        rows: the same rows as changed; None is a removed row.
+        names: live names and who has them.
+        keys: idempotency keys: (intent, result as JSON).
+        leases: generation of each held lease.
+        held_before, held: holdings as loaded and as changed, with their keys by machine and by worker.
+        buried: uids that were removed for good.
+    """
+
+    now: float
+    base: dict[str, Image] = field(default_factory=dict)
+    rows: dict[str, Image | None] = field(default_factory=dict)
+    names: dict[NameKey, str] = field(default_factory=dict)
+    keys: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
+    leases: dict[str, int] = field(default_factory=dict)
+    held_before: dict[HoldingKey, Hold] = field(default_factory=dict)
+    held: dict[HoldingKey, Hold] = field(default_factory=dict)
+    held_on: dict[str, set[HoldingKey]] = field(default_factory=dict)
+    held_by: dict[str, set[HoldingKey]] = field(default_factory=dict)
+    buried: set[str] = field(default_factory=set)
+    history: list[HistoryValues] = field(default_factory=list)
+    tombstones: list[tuple[Any, ...]] = field(default_factory=list)
+    new_keys: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def hold(self, hold: Hold) -> None:
+        """Note a holding."""
+        key = (hold.worker, hold.epoch)
+        self.held[key] = hold
+        self.held_on.setdefault(hold.machine, set()).add(key)
+        self.held_by.setdefault(hold.worker, set()).add(key)
+
+    def let_go(self, key: HoldingKey) -> None:
+        """Forget a holding, if there is one."""
+        hold = self.held.pop(key, None)
+        if hold is not None:
+            self.held_on[hold.machine].discard(key)
+            self.held_by[hold.worker].discard(key)
+
+
+@dataclass(slots=True)
+class Applied:
+    """What one change came to; `replayed` when its key had been used before."""
+
+    versions: dict[str, int]
+    result: Mapping[str, Any] | None = None
+    replayed: bool = False
+    history_end: int = 0
+    """rows of the group's history up to and with this change"""
