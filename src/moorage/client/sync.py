@@ -197,4 +197,4 @@ class Client(_Blocking):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()  # type: ignore[attr-defined]
+        self.close()  # type: ignore[attr-defined]  # given to the class by `blocking`
