@@ -12,11 +12,12 @@ from fastapi.openapi.utils import get_openapi
 
 from moorage.api import errors, metrics
 from moorage.api.auth import API
-from moorage.api.bodies import schemas
+from moorage.api.bodies import content, schemas
 from moorage.api.deps import ApiDeps
 from moorage.api.door import Door
 from moorage.api.gateways import GatewayBook
 from moorage.api.routes import agent, deployments, events, logs, machines, operations, routing, runs, tokens
+from moorage.api.schemas import ANSWERS, MODELS, Error
 
 VERSION = "1"
 ROUTERS: tuple[APIRouter, ...] = (
@@ -51,13 +52,24 @@ def create_app(deps: ApiDeps) -> FastAPI:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """The description, with the messages of both protocols; made once."""
+    """The description, with the objects and the messages of both protocols; made once."""
     if app.openapi_schema is None:
         described = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        messages = schemas(*agent.MESSAGES, *routing.MESSAGES)
-        described.setdefault("components", {}).setdefault("schemas", {}).update(messages)
-        bearer = {"type": "http", "scheme": "bearer"}
-        described["components"]["securitySchemes"] = {"bearer": bearer}
+        parts = described.setdefault("components", {})
+        parts.setdefault("schemas", {}).update(schemas(*agent.MESSAGES, *routing.MESSAGES, *MODELS))
+        parts["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         described["security"] = [{"bearer": []}]
+        _describe_answers(described["paths"])
         app.openapi_schema = described
     return app.openapi_schema
+
+
+def _describe_answers(paths: dict[str, Any]) -> None:
+    """Say what each GET answers, and that every failure is the one error object."""
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            responses = operation["responses"]
+            responses.pop("422", None)  # the framework's own shape of it, which is not ours
+            responses["default"] = {"description": "what went wrong", "content": content(Error)}
+            if method == "get" and path in ANSWERS:
+                responses["200"] = {"description": "as asked", "content": content(ANSWERS[path])}

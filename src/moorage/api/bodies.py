@@ -39,9 +39,9 @@ def described(takes: type[BaseModel] | None, gives: type[BaseModel] | None) -> d
     """`openapi_extra` of a route that uses `read` and `write`."""
     extra: dict[str, Any] = {}
     if takes is not None:
-        extra["requestBody"] = {"required": True, "content": _content(takes)}
+        extra["requestBody"] = {"required": True, "content": content(takes)}
     if gives is not None:
-        extra["responses"] = {"200": {"description": gives.__doc__ or "", "content": _content(gives)}}
+        extra["responses"] = {"200": {"description": gives.__doc__ or "", "content": content(gives)}}
     return extra
 
 
@@ -51,5 +51,11 @@ def schemas(*kinds: type[BaseModel]) -> dict[str, Any]:
     return dict(whole.get("$defs", {}))
 
 
-def _content(kind: type[BaseModel]) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}}
+def content(kind: type[BaseModel]) -> dict[str, Any]:
+    """A JSON body of that shape, by reference."""
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema_name(kind)}"}}}
+
+
+def schema_name(kind: type[BaseModel]) -> str:
+    """What a model is called in the description: `Items[Run]` as `Items_Run_`."""
+    return "".join(c if c.isalnum() or c in "_-." else "_" for c in kind.__name__)

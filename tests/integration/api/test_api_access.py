@@ -53,7 +53,10 @@ async def test_every_path_of_the_contract_is_described(world: World) -> None:
     assert {path: set(methods) for path, methods in described["paths"].items()} == EXPECTED_PATHS
     report = described["paths"]["/api/v1/agent/report"]["post"]["requestBody"]["content"]["application/json"]
     assert report["schema"] == {"$ref": "#/components/schemas/Report"}
-    for ref in re.findall(r"#/components/schemas/(\w+)", str(described)):
+    shown = described["paths"]["/api/v1/namespaces/{ns}/deployments/{name}"]["get"]["responses"]
+    assert shown["200"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Deployment"}
+    assert shown["default"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Error"}
+    for ref in re.findall(r"#/components/schemas/([\w.-]+)", str(described)):
         assert ref in described["components"]["schemas"]
 
 

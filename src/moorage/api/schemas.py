@@ -1,0 +1,356 @@
+"""What the objects of the people's API look like, for the published description.
+
+Used to describe, never on the way of a request: the views in `moorage.control` build plain values, and the tests hold
+every view against these models, so that neither can say what the other does not. Called by `app` when the description
+is asked for.
+"""
+
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+Json = dict[str, Any]
+Time = str
+"""RFC 3339 in UTC with milliseconds."""
+
+
+class Shape(BaseModel):
+    """Exactly these fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Reason(Shape):
+    """Why; programs match on `code`, never on text."""
+
+    code: str
+    class_: Literal["waiting", "impossible", "failed", "by_person", "progress"] = Field(alias="class")
+    message: str
+    params: Json
+    advice: str | None = None
+
+
+class Head(Shape):
+    """What every object has."""
+
+    id: str
+    name: str
+    namespace: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    created_at: Time
+    updated_at: Time
+    version: int
+    reason: Reason | None
+
+
+class EndpointRef(Shape):
+    """Under which name requests reach it; `model` is what their body says."""
+
+    name: str
+    namespace: str
+    model: str
+
+
+class Deployment(Head):
+    """A model kept served. `phase` says what is happening, `status` what was decided."""
+
+    kind: Literal["Deployment"]
+    status: Literal["created", "paused", "failed", "stopped"]
+    phase: str
+    spec: Json
+    desired_replicas: int
+    current_replicas: int
+    ready_replicas: int
+    starting_replicas: int
+    serving: bool
+    initial_scale_reached: bool
+    promotion_in_progress: bool
+    active_revision: str | None
+    candidate_revision: str | None
+    operation: str | None
+    url: str
+    model: str
+    last_failure: Json | None
+    retry_at: Time | None
+    crash_looping: bool
+    paused_at: Time | None
+    ownership: str
+    deleting: bool
+    endpoints: list[EndpointRef]
+
+
+class Revision(Head):
+    """One immutable version of what a deployment serves."""
+
+    kind: Literal["Revision"]
+    deployment: str
+    number: int
+    digest: str
+    state: str
+    spec: Json
+    decisions: list[Json]
+    capacity_gone: bool
+
+
+class Identity(Shape):
+    """Whose a resource is: never its name."""
+
+    deployment: str
+    revision: str
+    ordinal: int
+    attempt: int
+
+
+class Provider(Shape):
+    """Where a replica lives, and what was last seen of it."""
+
+    name: str
+    identity: Identity
+    resource_id: Json | None
+    digest: str | None
+    owner: str
+    observed_at: Time | None
+    inventory_complete: bool
+
+
+class Replica(Head):
+    """One copy of a revision."""
+
+    kind: Literal["Replica"]
+    deployment: str
+    revision: str
+    ordinal: int
+    attempt: int
+    status: str
+    fail_reason: str | None
+    fatal: bool
+    run: str
+    machines: list[str]
+    address: str | None
+    routed: bool
+    routed_why: Json | None
+    ready_at: Time | None
+    in_flight: int | None
+    draining: Json | None
+    ended_at: Time | None
+    last_failure: Json | None
+    provider: Provider
+
+
+class Run(Head):
+    """A job, or the run behind one replica."""
+
+    kind: Literal["Run"]
+    state: str
+    spec: Json
+    deployment: str | None
+    replica: str | None
+    priority: int
+    workers: dict[str, int]
+    queue_position: int | None
+    starts_by: Time | None
+    exit_code: int | None
+    queued_at: Time
+    started_at: Time | None
+    ended_at: Time | None
+    crash_looping: bool
+    cancel: Json | None
+
+
+class Worker(Head):
+    """One process or container of a run."""
+
+    kind: Literal["Worker"]
+    run: str
+    deployment: str | None
+    group: str
+    rank: int
+    state: str
+    machine: str | None
+    machine_id: str | None
+    gpus: list[int]
+    epoch: int
+    attempt: int
+    restarts: int
+    restart_at: Time | None
+    queued_at: Time
+    placed_at: Time | None
+    started_at: Time | None
+    ended_at: Time | None
+    heartbeat_at: Time | None
+    exit_code: int | None
+    last_failure: Json | None
+    stop: Json | None
+    ready: bool
+    address: str | None
+    process: Json | None
+    placement: Json | None
+
+
+class MachineGpu(Shape):
+    """One accelerator and who holds it."""
+
+    index: int
+    vendor: str | None
+    model: str | None
+    memory: int | None
+    health: str
+    holder: Literal["free", "held", "reserved", "foreign", "faulty"]
+    worker: str | None
+
+
+class Machine(Head):
+    """A machine that joined with an agent."""
+
+    kind: Literal["Machine"]
+    state: str
+    cordoned: str | None
+    draining: Json | None
+    incarnation: str
+    boot_id: str
+    host: str
+    reserve: Json
+    capacity: Json
+    allocated: dict[str, int]
+    accepts: list[str]
+    rack: str | None
+    site: str | None
+    fabrics: list[Json]
+    gpus: list[MachineGpu]
+    pressure: list[str]
+    lease_expires_at: Time | None
+    heartbeat_at: Time | None
+    engines: list[str]
+    capabilities: list[str]
+
+
+class OperationTarget(Shape):
+    """What an operation works on."""
+
+    kind: str
+    id: str
+    name: str | None
+
+
+class OperationLease(Shape):
+    """Who carries an operation out."""
+
+    owner: str
+    generation: int
+    expires_at: Time | None
+
+
+class Operation(Head):
+    """Durable, keyed, resumable work."""
+
+    kind: Literal["Operation"]
+    operation: str
+    target: OperationTarget
+    revision: str | None
+    state: str
+    steps: list[Json]
+    progress: float
+    key: str | None
+    attempt: int
+    next_attempt_at: Time | None
+    waiting_reason: Json | None
+    retryable: bool
+    cancel_requested: bool
+    lease: OperationLease | None
+    error: Json | None
+
+
+class ObjectRef(Shape):
+    """Which object changed."""
+
+    kind: str
+    id: str
+    name: str
+    namespace: str
+
+
+class Change(Shape):
+    """One line of history; also one event."""
+
+    object: ObjectRef
+    kind: Literal["change", "note"]
+    from_: str | None = Field(alias="from")
+    to: str | None
+    reason: Reason
+    actor: str
+    at: Time
+    version: int
+    cursor: str
+
+
+class Tombstone(Shape):
+    """What is left of a deleted object."""
+
+    kind: str
+    id: str
+    name: str
+    namespace: str
+    deleted: Literal[True]
+    deleted_at: Time
+    state: str
+    digest: str | None
+    reason: Reason
+    actor: str
+
+
+class Items(Shape, Generic[T]):
+    """A page of a list; `next` goes into `after` of the following request, null on the last page."""
+
+    items: list[T]
+    next: str | None
+
+
+class Changes(Shape):
+    """A page of changes; `cursor` is where to go on once more has happened."""
+
+    items: list[Change]
+    next: str | None
+    cursor: str | None
+
+
+class Error(BaseModel):
+    """The one public error object."""
+
+    code: str
+    category: str
+    message: str
+    retryable: bool
+    remedy: str | None
+    target: str | None = None
+    errors: list[Json] | None = None
+
+
+_NS = "/api/v1/namespaces/{ns}"
+_DEPLOYMENT = f"{_NS}/deployments/{{name}}"
+
+ANSWERS: dict[str, type[BaseModel]] = {
+    f"{_NS}/deployments": Items[Deployment],
+    _DEPLOYMENT: Deployment,
+    f"{_DEPLOYMENT}/replicas": Items[Replica],
+    f"{_DEPLOYMENT}/revisions": Items[Revision],
+    f"{_DEPLOYMENT}/history": Changes,
+    f"{_NS}/runs": Items[Run],
+    f"{_NS}/runs/{{name}}": Run,
+    f"{_NS}/runs/{{name}}/workers": Items[Worker],
+    f"{_NS}/runs/{{name}}/history": Changes,
+    f"{_NS}/workers/{{name}}": Worker,
+    f"{_NS}/workers/{{name}}/history": Changes,
+    f"{_NS}/replicas/{{name}}": Replica,
+    f"{_NS}/replicas/{{name}}/history": Changes,
+    "/api/v1/machines": Items[Machine],
+    "/api/v1/machines/{name}": Machine,
+    "/api/v1/machines/{name}/history": Changes,
+    "/api/v1/operations": Items[Operation],
+    "/api/v1/operations/{uid}": Operation,
+    "/api/v1/events": Changes,
+}
+"""What a GET of each path answers."""
+
+MODELS: tuple[type[BaseModel], ...] = (*dict.fromkeys(ANSWERS.values()), Error, Tombstone)
