@@ -4,7 +4,6 @@ Everything above is written once, as coroutines. Over `BlockingTransport` no cor
 synchronous client runs each to its end in the caller's own thread (`sync.run`); nothing here decides anything.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +34,8 @@ class AsyncTransport:
 
     async def send(self, call: Call) -> Answer:
         """See `Transport`."""
+        import asyncio  # loaded here, so that the blocking client and the command line start without it
+
         with _told(self.base_url):
             try:
                 async with asyncio.timeout(call.limit_s):
@@ -59,6 +60,8 @@ class AsyncTransport:
 
     async def sleep(self, seconds: float) -> None:
         """See `Transport`."""
+        import asyncio
+
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
