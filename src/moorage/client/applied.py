@@ -1,7 +1,7 @@
 """What an apply returned, and waiting for exactly that."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from moorage.client.waiting import Bound, Goal
@@ -29,8 +29,8 @@ class AsyncApplied:
     revision: str | None
     operation: str | None
     changed: bool
-    object: Json
-    _deployments: "AsyncDeployments"
+    object: Json = field(repr=False)
+    _deployments: "AsyncDeployments" = field(repr=False)
 
     @property
     def bound(self) -> Bound:

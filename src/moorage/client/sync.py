@@ -91,6 +91,9 @@ class Applied(_Blocking):
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
+    def __repr__(self) -> str:
+        return repr(self._inner).removeprefix("Async")
+
 
 @blocking(AsyncDeployments)
 class Deployments(_Blocking):
