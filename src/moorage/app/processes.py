@@ -159,6 +159,29 @@ def find_by_command(argv: Sequence[str]) -> list[Identity]:
     return found
 
 
+def any_with_variable(name: str, prefix: str) -> bool:
+    """Whether a process of this user has an environment variable that begins so. False where there is no /proc."""
+    wanted = os.fsencode(f"{name}={prefix}")
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it ended, or is not ours, while we looked
+        if any(variable.startswith(wanted) for variable in variables) and identify(int(entry.name)) is not None:
+            return True
+    return False
+
+
+def catches(identity: Identity, signum: int) -> bool:
+    """Whether the process has a handler of its own for a signal (True where the system does not tell)."""
+    try:
+        lines = Path(f"/proc/{identity.pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    mask = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
+    return bool(mask >> (signum - 1) & 1)
+
+
 def tail(path: Path, lines: int = 20, limit_bytes: int = 16384) -> str:
     """The last lines of a file (at most `limit_bytes` of it), or an empty text when there is none."""
     try:

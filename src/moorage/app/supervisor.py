@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,15 +27,12 @@ from moorage._version import VERSION
 from moorage.app import processes
 from moorage.app.home import PARTS, Home, write_private
 from moorage.app.processes import Identity
+from moorage.app.stopping import STOP_LIMIT_S, STOP_ORDER, end, left_over, revive_agent, say
 
 RETRY_MAX_S = 5.0
 FORGIVEN_AFTER_S = 60.0
 LOG_LIMIT_BYTES = 10 << 20
 LOG_LOOK_S = 15.0
-STOP_LIMIT_S = {"agent": 90.0, "gateway": 65.0, "server": 20.0}
-"""How long each part may take to stop: the agent waits for model servers (20 s of grace each, all at once), the gateway
-for streams that are still being read (60 s)."""
-STOP_ORDER = ("agent", "gateway", "server")
 
 
 @dataclass(slots=True)
@@ -121,14 +117,15 @@ class Supervisor:
     def stop(self, *, keep: bool) -> None:
         """Stop the parts: agent (with the model servers, or without when `keep`), gateway, server."""
         self.state, self.keep = "stopping", keep
+        self.save()
+        if not keep and self.parts["agent"].identity is None:
+            self.parts["agent"].identity = revive_agent(self.home, say)
         for name in STOP_ORDER:
             part = self.parts[name]
             if part.identity is not None:
                 part.state = "stopping"
                 self.save()
                 end(part.identity, name, keep=keep, limit_s=STOP_LIMIT_S[name])
-                if part.child is not None:
-                    part.child.wait()
                 self._unwatch(part)
             part.state, part.identity = "stopped", None
             self.save()
@@ -209,33 +206,6 @@ def retry_delay_s(failures: int) -> float:
     return 0.0 if failures == 0 else min(RETRY_MAX_S, 0.5 * 2.0 ** (min(failures, 10) - 1))
 
 
-def left_over(home: Home, name: str) -> Iterator[tuple[Identity, str | None]]:
-    """Processes of a part that outlived their supervisor, with the digest they were started from where it is known.
-
-    The recorded one by its identity; besides it any of ours with exactly this part's command line, which covers a
-    supervisor killed between starting a part and writing that down.
-    """
-    recorded = home.read_record().get("parts", {}).get(name, {})
-    identity = Identity.from_wire(recorded.get("identity"))
-    if identity is not None and processes.alive(identity):
-        yield identity, recorded.get("digest")
-    for other in processes.find_by_command(home.command(name)):
-        if other != identity:
-            yield other, None
-
-
-def end(identity: Identity, name: str, *, keep: bool, limit_s: float) -> None:
-    """Stop one part and wait for its end; after `limit_s` seconds it is killed."""
-    if name == "agent" and keep:
-        processes.send(identity, signal.SIGKILL)  # an agent that is killed leaves its model servers to be adopted
-    else:
-        processes.send(identity, signal.SIGTERM)
-    if not processes.wait_gone(identity, limit_s):
-        say(f"{name}: pid {identity.pid} did not stop within {limit_s:g} s; killing it")
-        processes.send(identity, signal.SIGKILL)
-        processes.wait_gone(identity, 5.0)
-
-
 def bound_logs(home: Home) -> None:
     """Keep each log under a limit: the full one is copied to `.1` and emptied.
 
@@ -257,11 +227,6 @@ def describe_exit(code: int) -> str:
         except ValueError:
             return f"killed by signal {-code}"
     return f"exited with code {code}"
-
-
-def say(text: str) -> None:
-    """A line of the supervisor's own log."""
-    print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text, flush=True)
 
 
 def _listen(supervisor: Supervisor) -> None:

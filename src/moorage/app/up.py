@@ -12,7 +12,8 @@ from moorage.app import ports, processes, readiness
 from moorage.app.home import PARTS, Home, write_configs
 from moorage.app.processes import Identity
 from moorage.app.settings import Address, Settings
-from moorage.app.supervisor import STOP_LIMIT_S, STOP_ORDER, Part, Supervisor, end, left_over
+from moorage.app.stopping import STOP_LIMIT_S, STOP_ORDER, end, left_over, revive_agent
+from moorage.app.supervisor import Part, Supervisor
 from moorage.cli.progress import Progress
 from moorage.domain.errors import Conflict, MoorageError, Unavailable, WaitFailed, WaitTimeout
 
@@ -219,6 +220,9 @@ def _stop_left_over(home: Home, progress: Progress, keep: bool) -> bool:
         supervisor = Supervisor(home)
         for name in STOP_ORDER:
             found = [identity for identity, _ in left_over(home, name)]
+            if name == "agent" and not found and not keep:
+                revived = revive_agent(home, progress.say)
+                found = [revived] if revived else []
             for identity in found:
                 progress.update(f"stopping the {name} (pid {identity.pid})")
                 end(identity, name, keep=keep, limit_s=STOP_LIMIT_S[name])

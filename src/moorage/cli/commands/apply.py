@@ -1,5 +1,6 @@
 """`apply` and `plan`: files in, deployments made so, or what that would change."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -62,7 +63,7 @@ def plan(session: Session, files: tuple[str, ...]) -> None:
 
 def deployments_of(files: tuple[str, ...]) -> list[Any]:
     """The Deployments of all files, all read and checked before anything is sent."""
-    documents = [document for source in files for document in read_documents(source)]
+    documents = [_placed(document, source) for source in files for document in read_documents(source)]
     for document in documents:
         if document.kind != "Deployment":
             raise InvalidSpec(
@@ -70,6 +71,19 @@ def deployments_of(files: tuple[str, ...]) -> list[Any]:
                 remedy="only documents of kind Deployment can be applied so far",
             )
     return documents
+
+
+def _placed(document: Any, source: str) -> Any:
+    """Paths that begin with a dot are meant from the file's own folder, wherever the command is run."""
+    if document.kind != "Deployment":
+        return document
+    base = Path.cwd() if source == "-" else Path(source).absolute().parent
+    model, runtime = document.model, document.runtime
+    if str(model.source or "").startswith("."):
+        model = model.model_copy(update={"source": str((base / model.source).resolve())})
+    if str(runtime.workdir or "").startswith("."):
+        runtime = runtime.model_copy(update={"workdir": str((base / runtime.workdir).resolve())})
+    return document.model_copy(update={"model": model, "runtime": runtime})
 
 
 def apply_one(session: Session, document: Any, key: str | None, goal: str | None, timeout_s: float | None) -> Any:

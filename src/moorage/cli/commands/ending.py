@@ -117,6 +117,7 @@ def _touches(name: str, plan: dict[str, Any]) -> str:
     lines = [f"deleting {name} would touch:"]
     lines += [f"  {t.get('kind')} {t.get('name') or t.get('id')}" for t in plan.get("touches") or ()]
     for other in plan.get("refers") or ():
-        lines.append(f"  {other.get('kind')} {other.get('name')} refers to it: {other.get('what_happens')}")
+        named = f"{other.get('kind')} {other['name']}: " if other.get("name") not in (None, "-") else ""
+        lines.append(f"  {named}{other.get('what_happens')}")
     lines += [f"  warning: {w.get('message', w) if isinstance(w, dict) else w}" for w in plan.get("warnings") or ()]
     return "\n".join(lines)

@@ -43,7 +43,7 @@ class ServeCommand(click.Command):
 @click.option("--min", "minimum", type=click.IntRange(0), default=1, show_default=True, help="Least replicas.")
 @click.option("--idle-timeout", metavar="DURATION", help="Sleep after this long without a request (needs --min 0).")
 @click.option("--gpus", type=click.IntRange(0), default=0, show_default=True, help="Whole GPUs.")
-@click.option("--workdir", help="Folder to start it in.")
+@click.option("--workdir", help="Folder to start it in (this one).")
 @click.option("--key", help="Idempotency key.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is live.")
 @timeout_option("30m")
@@ -82,7 +82,7 @@ def _document(namespace: str, model: str | None, argv: list[str], given: dict[st
         model=model_id,
         source=source,
         env=_env(given["env"]),
-        workdir=given["workdir"],
+        workdir=given["workdir"] or str(Path.cwd()),  # as if it had been started here by hand
         health_path=given["health_path"],
         minimum=given["minimum"],
         idle_timeout=given["idle_timeout"],

@@ -55,8 +55,11 @@ class Narrator:
 
     def quote(self, text: str) -> None:
         """Output of something else, marked as such."""
+        room = self.width - len(INDENT) - 2
         for line in text.rstrip().splitlines():
-            self.line(f"│ {line}")
+            indent = " " * (len(line) - len(line.lstrip()))
+            for part in textwrap.wrap(line, room, subsequent_indent=f"{indent}  ", break_on_hyphens=False) or [""]:
+                self._write(f"{INDENT}│ {part}\n")
 
     def measured(self, what: str, length_s: float) -> None:
         """A figure."""

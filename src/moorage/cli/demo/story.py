@@ -109,7 +109,8 @@ class Story:
         self._moor("apply", "-f", "model.yaml")
         self._until(lambda: self._phase() == "SCALED_TO_ZERO", "it to fall asleep")
         self._until(lambda: self._pids() == [], "the model server to be gone")
-        self._show_rows([c for c in self._rows_since(since) if c["object"]["kind"] == "Deployment"], since)
+        rows = [c for c in self._rows_since(since) if c["object"]["kind"] == "Deployment"]
+        self._show_rows(rows, seconds(rows[0]["at"]) if rows else since)
         self.say.good("SCALED_TO_ZERO: no process, no memory; the name still answers")
         answer = self._ask("What is a ship?")
         self.say.tell(

@@ -1,0 +1,75 @@
+"""Ending the parts of a home, by proven identity, in the right order and within limits.
+
+Model servers are ended by the agent alone, since only it can prove which are its own: where it is gone and they live,
+it is started once more to stop them. Called by `supervisor` and by `up`.
+"""
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+from moorage.app import processes
+from moorage.app.home import Home
+from moorage.app.processes import Identity
+
+STOP_LIMIT_S = {"agent": 90.0, "gateway": 65.0, "server": 20.0}
+"""How long each part may take to stop: the agent waits for model servers (20 s of grace each, all at once), the gateway
+for streams that are still being read (60 s)."""
+STOP_ORDER = ("agent", "gateway", "server")
+
+HANDLER_LIMIT_S = 20.0
+"""How long an agent may take from its start until it answers SIGTERM in its own way."""
+
+
+def left_over(home: Home, name: str) -> Iterator[tuple[Identity, str | None]]:
+    """Processes of a part that outlived their supervisor, with the digest they were started from where it is known.
+
+    The recorded one by its identity; besides it any of ours with exactly this part's command line, which covers a
+    supervisor killed between starting a part and writing that down.
+    """
+    recorded = home.read_record().get("parts", {}).get(name, {})
+    identity = Identity.from_wire(recorded.get("identity"))
+    if identity is not None and processes.alive(identity):
+        yield identity, recorded.get("digest")
+    for other in processes.find_by_command(home.command(name)):
+        if other != identity:
+            yield other, None
+
+
+def end(identity: Identity, name: str, *, keep: bool, limit_s: float) -> None:
+    """Stop one part and wait for its end; after `limit_s` seconds it is killed."""
+    if name == "agent" and keep:
+        processes.send(identity, signal.SIGKILL)  # an agent that is killed leaves its model servers to be adopted
+    else:
+        processes.send(identity, signal.SIGTERM)
+    if not processes.wait_gone(identity, limit_s):
+        say(f"{name}: pid {identity.pid} did not stop within {limit_s:g} s; killing it")
+        processes.send(identity, signal.SIGKILL)
+        processes.wait_gone(identity, 5.0)
+
+
+def revive_agent(home: Home, tell: Callable[[str], None]) -> Identity | None:
+    """Start an agent that is gone while its model servers live, so that it can stop them; None where none live.
+
+    `tell` is called with what is done. Returns once SIGTERM reaches the agent's own handler.
+    """
+    try:
+        folder = json.loads(home.config("agent").read_text())["home"]
+    except (FileNotFoundError, ValueError, KeyError):
+        return None  # there never was an agent here
+    if not processes.any_with_variable("MOORAGE_HEARTBEAT_FILE", f"{folder}/"):
+        return None
+    tell("the agent is gone, but model servers of it run: starting it to stop them")
+    _, identity = processes.start(home.command("agent"), home.log("agent"), home.root)
+    deadline = time.monotonic() + HANDLER_LIMIT_S
+    while identity is not None and processes.alive(identity) and time.monotonic() < deadline:
+        if processes.catches(identity, signal.SIGTERM):
+            return identity
+        time.sleep(0.05)  # the kernel tells of no such moment; the condition is the handler
+    return identity
+
+
+def say(text: str) -> None:
+    """A line of the supervisor's own log."""
+    print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text, flush=True)
