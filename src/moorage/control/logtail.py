@@ -88,6 +88,8 @@ class _Reel:
     worker: Worker
     machine: str
     after: int | None
+    announced: LogLine | None = None
+    """said before its first lines: a reader that follows is told where it goes on"""
     silent: bool = False
     rounds_after_end: int = 0
     done: bool = False
@@ -137,7 +139,8 @@ class LogTail:
         spoke_at = self._clock.monotonic()
         while True:
             look = await self._look(subject)
-            said = [*_turned(look, status), *self._load(reels, look, options, first=status is None)]
+            self._take_up(reels, look, first=status is None)
+            said = _turned(look, status)
             status = look.status
             for lines in await asyncio.gather(*(self._advance(r, look, options) for r in reels.values())):
                 said += lines
@@ -189,26 +192,17 @@ class LogTail:
         over = row.state in ENDED_WORKER and (run is None or run.state in TERMINAL_RUN)
         return _Look((row,), over, str(row.state), f": {row.reason.message}" if row.reason else "")
 
-    def _load(
-        self, reels: dict[tuple[str, int], _Reel], look: _Look, options: LogOptions, first: bool
-    ) -> list[LogLine]:
-        """Take up every placement that has a log and is not read yet; refresh the rows of those that are."""
-        said: list[LogLine] = []
+    def _take_up(self, reels: dict[tuple[str, int], _Reel], look: _Look, first: bool) -> None:
+        """Begin with every placement that has a log and is not read yet; refresh the rows of those that are."""
         begin = {w.uid for w in _current(look.workers)} if first else {w.uid for w in look.workers}
         for worker in look.workers:
             place = (worker.uid, worker.epoch)
             if reel := reels.get(place):
                 reel.worker = worker
             elif worker.machine is not None and worker.state not in NO_LOG_YET:
-                reels[place] = _Reel(
-                    worker, worker.machine, None if first else FROM_START, done=worker.uid not in begin
-                )
-                if not first:
-                    said.append(_event(worker, f"goes on with {worker.name} on {_machine(worker, look)}"))
-        for (uid, epoch), reel in reels.items():  # rows that are gone, and placements that were given up
-            if not any(w.uid == uid and w.epoch == epoch for w in look.workers):
-                reel.rounds_after_end += 1
-        return said
+                opening = None if first else _event(worker, f"goes on with {worker.name} on {_machine(worker, look)}")
+                after = None if first else FROM_START
+                reels[place] = _Reel(worker, worker.machine, after, opening, done=worker.uid not in begin)
 
     async def _advance(self, reel: _Reel, look: _Look, options: LogOptions) -> list[LogLine]:
         """New lines of one placement, and whether it is done."""
@@ -222,7 +216,9 @@ class LogTail:
             reel.done = ended
             already, reel.silent = reel.silent, True
             return [] if already else [_event(reel.worker, cause.message)]
-        reel.silent = False
+        if reel.announced is not None:
+            said.insert(0, reel.announced)
+        reel.silent, reel.announced = False, None
         if ended:
             reel.rounds_after_end += 1
             reel.done = last or reel.rounds_after_end > LAST_DRAIN_ROUNDS

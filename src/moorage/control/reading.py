@@ -12,8 +12,11 @@ from moorage.control.paging import Page, page
 from moorage.control.views import JsonObject, change_object, operation_object, tombstone_object
 from moorage.control.views_running import machine_object, run_object, worker_object
 from moorage.control.views_serving import Surroundings, deployment_object, replica_object, revision_object
+from moorage.decide.scheduling.cycle import ordered
+from moorage.decide.scheduling.snapshot import SchedulingSnapshot
 from moorage.domain.errors import NotFound
 from moorage.domain.nouns import Deployment, Machine, Noun, Operation, Replica, Revision, Run, Worker
+from moorage.domain.states import RunState, WorkerState
 from moorage.ports import Clock, Store
 
 N = TypeVar("N", bound=Noun)
@@ -85,13 +88,11 @@ class Reader:
     async def runs(self, namespace: str, wanted: Page) -> JsonObject:
         """One page of a namespace's runs."""
         rows, following = await page(self._store, Run, wanted, namespace=namespace)
-        workers = _by(await self._store.find(Worker, run=[r.uid for r in rows]) if rows else [], lambda w: w.run)
-        return {"items": [run_object(r, workers[r.uid]) for r in rows], "next": following}
+        return {"items": await self._run_objects(rows), "next": following}
 
     async def run(self, namespace: str, name: str) -> JsonObject:
         """One run."""
-        row = await self.find(Run, namespace, name)
-        return run_object(row, await self._store.find(Worker, run=row.uid))
+        return (await self._run_objects([await self.find(Run, namespace, name)]))[0]
 
     async def workers(self, namespace: str, run: str) -> list[JsonObject]:
         """The workers of a run, by group and rank."""
@@ -200,6 +201,21 @@ class Reader:
             )
             for r in rows
         ]
+
+    async def _run_objects(self, rows: Sequence[Run]) -> list[JsonObject]:
+        if not rows:
+            return []
+        workers = _by(await self._store.find(Worker, run=[r.uid for r in rows]), lambda w: w.run)
+        queue = await self._queue() if any(r.state is RunState.PENDING for r in rows) else {}
+        return [run_object(r, workers[r.uid], queue.get(r.uid)) for r in rows]
+
+    async def _queue(self) -> dict[str, int]:
+        """Place of every run in the queue, from 1, in the order in which the scheduler looks at them."""
+        waiting = [w for w in await self._store.find(Worker, state=WorkerState.PENDING) if w.machine is None]
+        runs = {r.uid: r for r in await self._store.find(Run, uid={w.run for w in waiting})} if waiting else {}
+        snapshot = SchedulingSnapshot(self._clock.now(), tuple(waiting), runs, ())
+        order = dict.fromkeys(w.run for w in ordered(waiting, snapshot))
+        return {uid: place for place, uid in enumerate(order, start=1)}
 
     async def _replica_objects(self, rows: Sequence[Replica]) -> list[JsonObject]:
         if not rows:

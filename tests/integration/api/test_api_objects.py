@@ -1,12 +1,13 @@
 """What the API shows of real rows: objects, pages, labels, tombstones, history, metrics."""
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 from conftest import TOKENS, World
 
-from moorage.domain.nouns import Deployment, Operation, Replica, Revision
+from moorage.domain.nouns import Deployment, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import reason
 from moorage.wire.routing import EndpointRoute, RoutingTable
 
@@ -268,3 +269,14 @@ async def test_a_request_is_asked_of_every_gateway_that_reported(world: World) -
     assert {r.headers["authorization"] for r in world.gateway_asked} == {f"Bearer {TOKENS.gateway}"}
     world.gateway_answers["10.0.0.2"] = httpx.Response(404, json={})
     assert (await world.admin.get("/api/v1/requests/r-1")).status == 404
+
+
+async def test_waiting_runs_show_their_place_in_the_schedulers_order(world: World) -> None:
+    for name, priority, queued_at in (("late", 0, 9.0), ("early", 0, 1.0), ("urgent", 5, 10.0)):
+        await world.rows.create(Run(uid=f"run-{name}", name=name, priority=priority, queued_at=queued_at))
+        for rank in (0, 1):
+            worker = Worker(uid=f"wrk-{name}-{rank}", name=f"{name}-{rank}", run=f"run-{name}", rank=rank)
+            await world.rows.create(replace(worker, queued_at=queued_at))
+    listed = (await world.admin.get("/api/v1/namespaces/default/runs")).json["items"]
+    assert {r["name"]: r["queue_position"] for r in listed} == {"urgent": 1, "early": 2, "late": 3}
+    assert (await world.admin.get("/api/v1/namespaces/default/runs/late")).json["queue_position"] == 3
