@@ -70,7 +70,8 @@ def parse_gpus(declared: str) -> tuple[Gpu, ...]:
         if match is None or int(match[1]) == 0:
             raise InvalidSpec(f"cannot read the GPUs {part!r}", remedy="write COUNTxMODEL:MEMORY, as in 8xH100:80GiB")
         memory = parse_size(match[3])
-        out.extend(Gpu(index=len(out) + i, model=match[2], memory_bytes=memory) for i in range(int(match[1])))
+        first = len(out)
+        out.extend(Gpu(index=first + i, model=match[2], memory_bytes=memory) for i in range(int(match[1])))
     return tuple(out)
 
 

@@ -35,6 +35,14 @@ TOKEN, CREDENTIAL, MACHINE = "join-token", "the-credential", "mch-test"
 PATIENCE_S = 30.0
 
 
+async def until_true(true: Callable[[], Any]) -> None:
+    """Wait for a fact of the system that has no event."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE_S
+    while not true():
+        assert asyncio.get_running_loop().time() < deadline, "did not come true"
+        await asyncio.sleep(0.01)
+
+
 class FakePlane:
     def __init__(self) -> None:
         self.joins: list[Join] = []
@@ -74,8 +82,7 @@ class FakePlane:
         self._server = uvicorn.Server(config)
         self._server.install_signal_handlers = lambda: None  # type: ignore[method-assign]
         self._task = asyncio.create_task(self._server.serve(sockets=[sock]))
-        while not self._server.started:
-            await asyncio.sleep(0.005)
+        await until_true(lambda: self._server is not None and self._server.started)
 
     async def away(self) -> None:
         assert self._server is not None

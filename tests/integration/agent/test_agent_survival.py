@@ -1,9 +1,9 @@
 """What outlives what: workers their agent, reports an outage, the agent its control plane."""
 
-import asyncio
 import os
 import signal
 
+from agent_plane import until_true
 from agent_work import job, server, stopping
 
 from moorage.runners.identity import alive
@@ -45,8 +45,7 @@ async def test_a_server_that_ended_while_the_agent_was_dead_is_reported_with_its
     ticks = start_ticks(pid)
     await agent.kill()
     go.touch()
-    while alive(pid, ticks):
-        await asyncio.sleep(0.02)
+    await until_true(lambda: not alive(pid, ticks))
     await agent.start()
     await plane.until(lambda: plane.gone(W))
     assert plane.path(W) == ["Preparing", "Starting", "Running", "Failed"]
@@ -65,8 +64,7 @@ async def test_during_an_outage_everything_runs_on_and_every_step_arrives_afterw
     await plane.away()
     lost_ticks = start_ticks(lost)
     os.kill(lost, signal.SIGKILL)
-    while alive(lost, lost_ticks):
-        await asyncio.sleep(0.02)
+    await until_true(lambda: not alive(lost, lost_ticks))
     await plane.up()
     await plane.until(lambda: plane.gone("b"))
     assert plane.path("b") == ["Preparing", "Starting", "Running", "Failed"]
@@ -84,8 +82,7 @@ async def test_reports_survive_an_outage_and_the_death_of_the_agent_in_it(plane,
     pid = plane.pid(W)
     await plane.away()
     os.kill(pid, signal.SIGKILL)
-    while "exited" not in agent.log():
-        await asyncio.sleep(0.02)
+    await until_true(lambda: "exited" in agent.log())
     await agent.kill()
     await agent.start()
     await plane.up()
