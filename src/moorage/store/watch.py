@@ -53,15 +53,20 @@ class Watch:
 
     async def _look_for_ever(self, wakes: Wakes) -> None:
         connection = self._readers.connect()
+        looking: asyncio.Future[int] | None = None
         try:
             seen: int | None = None
             while True:
-                version = await asyncio.to_thread(_data_version, connection)
+                looking = asyncio.get_running_loop().run_in_executor(None, _data_version, connection)
+                version = await asyncio.shield(looking)
                 if seen is not None and version != seen:
                     wakes.wake()
                 seen = version
                 await self._clock.sleep(LOOK_INTERVAL_S)
         finally:
+            # A connection must never be closed under the thread that uses it.
+            if looking is not None:
+                await asyncio.wait({looking})
             connection.close()
 
     async def _listen_for_ever(self, wakes: Wakes) -> None:
