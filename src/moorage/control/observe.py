@@ -11,8 +11,8 @@ from typing import Any
 import structlog
 
 from moorage.control.credentials import Principal, Role
-from moorage.control.machines import NOT_ENDED
-from moorage.control.work import WorkBoard
+from moorage.control.machines import placed_on
+from moorage.control.work import ANSWERED, WorkBoard
 from moorage.decide.decision import Ids
 from moorage.decide.running.adoption import HeldProcess, reconcile
 from moorage.decide.running.reports import Seen, apply
@@ -21,7 +21,7 @@ from moorage.domain.changes import Change, Create, Step, Update
 from moorage.domain.errors import Conflict, NotFound, StaleVersion
 from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.reasons import Reason, ReasonClass, reason
-from moorage.domain.states import ENDED_WORKER, MachineState
+from moorage.domain.states import ENDED_WORKER, MachineState, WorkerState
 from moorage.ports import Clock, Store
 from moorage.wire.agent import (
     Heartbeat,
@@ -36,6 +36,9 @@ from moorage.wire.agent import (
     Work,
     WorkerReport,
 )
+
+RAN = frozenset({WorkerState.RUNNING, WorkerState.STALE})
+"""States in an agent's ledger that prove that its worker was seen running."""
 
 ATTEMPTS = 20
 """Tries against newer rows before a report is given back to its agent, which sends it again."""
@@ -129,7 +132,9 @@ class Observation:
         return uid
 
     async def _rejoin(self, machine: Machine, message: Join) -> str:
-        fields = {**self._reported(message), "rebooted": machine.boot_id != message.boot_id}
+        unanswered = machine.state in (MachineState.JOINING, MachineState.RECONCILING)
+        rebooted = machine.boot_id != message.boot_id or (machine.rebooted and unanswered)
+        fields = {**self._reported(message), "rebooted": rebooted}
         steps: tuple[Step, ...] = ()
         if machine.state in (MachineState.READY, MachineState.NOT_READY):
             steps = (Step(MachineState.RECONCILING, "rejoined", reason("machine.agent_restarted")),)
@@ -150,8 +155,10 @@ class Observation:
 
     async def _reconcile_once(self, message: Reconcile) -> ReconcileAnswer:
         machine = await self._machine(message.machine, message.incarnation)
-        held = [HeldProcess(h.worker, h.epoch, h.alive, h.ready, h.address, h.process) for h in message.held]
-        here = await self._store.find(Worker, machine=machine.uid, state=NOT_ENDED)
+        held = [
+            HeldProcess(h.worker, h.epoch, h.alive, h.state in RAN, h.ready, h.address, h.process) for h in message.held
+        ]
+        here = await placed_on(self._store, machine.uid)
         uids = sorted({h.worker for h in held} - {w.uid for w in here})
         rows = [*here, *(await self._store.find(Worker, uid=uids) if uids else ())]
         runs = {r.uid: r for r in await self._store.find(Run, uid=sorted({w.run for w in rows}))} if rows else {}
@@ -194,8 +201,20 @@ class Observation:
         return HeartbeatAnswer(lease_s=self._lease_s)
 
     async def report(self, message: Report) -> ReportAnswer:
-        """Write what was seen; workers side by side, each worker's reports in order."""
+        """Write what was seen; workers side by side, each worker's reports in order.
+
+        Raises:
+            NotFound: there is no such machine.
+            Conflict: another incarnation joined, or what it holds is not settled yet (join again).
+        """
         machine = await self._machine(message.machine, message.incarnation)
+        if machine.state not in ANSWERED:
+            raise Conflict(
+                f"machine {machine.name} is {machine.state}: it must join and reconcile before it reports",
+                code="rejoin",
+                retryable=True,
+                target=f"Machine {machine.name}",
+            )
         by_worker: dict[str, list[WorkerReport]] = {}
         for item in sorted(message.reports, key=lambda r: r.seq):
             by_worker.setdefault(item.worker, []).append(item)
@@ -237,6 +256,7 @@ def _seen(machine: str, item: WorkerReport, now: float) -> Seen:
     return Seen(
         machine=machine,
         epoch=item.epoch,
+        seq=item.seq,
         steps=tuple(Step(s.to, s.trigger, _reason(s), now - max(0.0, s.age_s)) for s in item.steps),
         ready=item.ready,
         ready_why=Reason.from_wire(item.ready_why) if item.ready_why else None,

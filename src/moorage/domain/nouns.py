@@ -77,6 +77,10 @@ class Deployment(Noun):
     """a replica failed fatally since one last ran"""
     attempts: JsonMap = field(default_factory=dict)
     """ordinal (as text) -> attempts used so far"""
+    queued: JsonMap = field(default_factory=dict)
+    """ordinal (as text) -> submission time of its first attempt since it was last stopped on purpose"""
+    not_ready: tuple[int, ...] = ()
+    """ordinals whose last replica was not ready in time"""
     retry_at: float | None = None
     paused_at: float | None = None
     hold: JsonMap | None = None
@@ -183,10 +187,15 @@ class Worker(Noun):
     queued_at: float = 0.0
     placed_at: float | None = None
     started_at: float | None = None
+    ran: bool = False
+    """this attempt was once seen running"""
     ended_at: float | None = None
+    """when it ended, or was given up for lost"""
     exit_code: int | None = None
     last_failure: JsonMap | None = None
     """{exit_code, reason, log}"""
+    reported: JsonMap | None = None
+    """{epoch, seq}: the last report of its machine that was laid over this row"""
     stop: JsonMap | None = None
     """{cause, text, since, grace_s, unkillable_since?}"""
     ready: bool = False

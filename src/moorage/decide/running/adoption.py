@@ -1,8 +1,9 @@
 """What becomes of the processes that an agent still has when it (re)joins: kept or stopped, each with its reason.
 
 Kept: the row is placed on this very machine with this very epoch, and its run is not over. Stopped: everything
-else, since a place that was given away, or a run that ended, must not run twice. Workers that the server believed
-to be here and that the agent does not have are ended with what is known.
+else, since a place that was given away, or a run that ended, must not run twice; also a lost worker that never ran.
+Workers that the server believed to be here and that the agent does not have are ended with what is known, and places
+still held for ended ones are given up: the agent's ledger is complete.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from moorage.decide.decision import Decision, Draft
 from moorage.domain.changes import Fence, Hold, Release
 from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.reasons import reason
-from moorage.domain.states import ACTIVE_WORKER, TERMINAL_RUN, MachineState, WorkerState
+from moorage.domain.states import ACTIVE_WORKER, ENDED_WORKER, TERMINAL_RUN, MachineState, WorkerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class HeldProcess:
     worker: str
     epoch: int
     alive: bool
+    ran: bool = False
+    """its machine saw it running"""
     ready: bool = False
     address: str | None = None
     process: Mapping[str, Any] | None = None
@@ -53,7 +56,8 @@ def reconcile(
         machine: in Joining or Reconciling: what it does not have is missing, and it is Ready afterwards. In Ready or
             NotReady the agent only asks about what it holds and was not told to run; nothing counts as missing then,
             since new work may be on its way to it.
-        workers: rows on this machine that have not ended, and rows of held processes wherever they are.
+        workers: rows on this machine that have not ended or still hold a place, and rows of held processes wherever
+            they are.
         rebooted: the boot id changed since the machine last joined.
     """
     draft = Draft((machine, *workers), now, f"machine:{machine.name}")
@@ -67,7 +71,16 @@ def reconcile(
             continue
         keep.append(process.worker)
         if worker.state is WorkerState.DOWN and process.alive:
-            draft.step(worker, WorkerState.RUNNING, "returned", reason("heartbeat.back"), ready=process.ready)
+            draft.step(
+                worker,
+                WorkerState.RUNNING,
+                "returned",
+                reason("worker.returned", machine=machine.name),
+                ready=process.ready,
+                ran=True,
+                handed_over=True,
+                ended_at=None,
+            )
             draft.write(_hold_again(worker, machine))
     if machine.state in (MachineState.JOINING, MachineState.RECONCILING):
         for worker in by_uid.values():
@@ -82,7 +95,7 @@ def _ours(worker: Worker, process: HeldProcess, machine: Machine, runs: Mapping[
     if worker.machine != machine.uid or worker.epoch != process.epoch or run is None or run.state in TERMINAL_RUN:
         return False
     if worker.state is WorkerState.DOWN:
-        return run.cancel is None
+        return run.cancel is None and (worker.ran or process.ran or not process.alive)
     return worker.state in ACTIVE_WORKER or worker.state in (WorkerState.STOPPING, WorkerState.PENDING)
 
 
@@ -109,13 +122,23 @@ def _missing(draft: Draft, worker: Worker, rebooted: bool) -> None:
             "vanished",
             why,
             ready=False,
+            handed_over=False,
             ended_at=draft.now,
             last_failure={"exit_code": None, "reason": why.to_wire(), "log": ""},
         )
     elif worker.state is WorkerState.STOPPING:
         draft.step(
-            worker, WorkerState.CANCELLED, "stop_confirmed", reason("stop.confirmed"), ready=False, ended_at=draft.now
+            worker,
+            WorkerState.CANCELLED,
+            "stop_confirmed",
+            reason("stop.confirmed"),
+            ready=False,
+            handed_over=False,
+            ended_at=draft.now,
         )
+    elif worker.state in ENDED_WORKER and worker.handed_over:
+        draft.set(worker, handed_over=False)
+        draft.note(worker, reason("worker.gone"))
     else:
         return
     draft.write(Release(worker.uid))

@@ -2,11 +2,12 @@
 
 The agent reports every step in order and may send a report again; the server may have moved the worker meanwhile
 (Stopping, Down). So a report is laid over the row: steps the row has already taken are skipped, steps the table does
-not allow from where the row is are dropped, late news of a lost worker is taken as such, and a report of another
-epoch or machine changes nothing (issued is not observed; every effect is fenced by its epoch).
+not allow from where the row is are dropped, the late end of a lost worker is taken as such, and a report of another
+epoch or machine changes nothing (issued is not observed; every effect is fenced by its epoch). Reports are numbered,
+so that one that arrives twice says nothing twice. A lost worker runs again only through `adoption`, never by a report.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ class Seen:
 
     Args:
         machine: uid of the machine that reports.
+        seq: number of the report, rising per machine; 0 is unnumbered.
         steps: edges in order.
         ready: news about the server's readiness, or None.
         gone: the whole process tree of this epoch is proven gone.
@@ -30,6 +32,7 @@ class Seen:
 
     machine: str
     epoch: int
+    seq: int = 0
     steps: tuple[Step, ...] = ()
     ready: bool | None = None
     ready_why: Reason | None = None
@@ -42,20 +45,35 @@ class Seen:
 
 def apply(worker: Worker, seen: Seen, now: float) -> tuple[Write, ...]:
     """The writes that bring the row up to what was seen; empty when there is no news."""
-    if worker.epoch != seen.epoch or worker.machine != seen.machine:
+    if worker.epoch != seen.epoch or worker.machine != seen.machine or _known(worker, seen):
         return ()
     steps = _fitting(worker, seen.steps)
     state = WorkerState(steps[-1].to) if steps else worker.state
     fields = _fields(worker, seen, steps, state, now)
     why = None if state in ENDED_WORKER else _readiness_news(worker, seen)
     writes: list[Write] = []
+    notes = _notes(steps, fields, why)
     if steps or fields or why:
-        notes = (why,) if why is not None and steps else ()
+        if seen.seq:
+            fields["reported"] = {"epoch": seen.epoch, "seq": seen.seq}
         current = None if steps else why
         writes.append(Update("Worker", worker.uid, worker.version, steps, fields, current, notes))
     if seen.gone:
         writes.append(Release(worker.uid))
     return tuple(writes)
+
+
+def _known(worker: Worker, seen: Seen) -> bool:
+    """Whether this report, or a later one of the same machine and epoch, was laid over the row before."""
+    last = dict(worker.reported or {})
+    return bool(seen.seq) and last.get("epoch") == seen.epoch and seen.seq <= int(last.get("seq") or 0)
+
+
+def _notes(steps: Sequence[Step], fields: Mapping[str, Any], why: Reason | None) -> tuple[Reason, ...]:
+    """Readiness beside steps; and a place that is free without a step, so that whoever waits for it is woken."""
+    if steps:
+        return (why,) if why is not None else ()
+    return (reason("worker.gone"),) if fields.get("handed_over") is False else ()
 
 
 def _readiness_news(worker: Worker, seen: Seen) -> Reason | None:
@@ -79,12 +97,8 @@ def _fitting(worker: Worker, steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _as_late(state: str, step: Step) -> Step:
-    """News of a worker that was given up for lost carries the table's words for late news."""
-    if state != WorkerState.DOWN:
-        return step
-    if step.to == WorkerState.RUNNING:
-        return Step(step.to, "returned", step.reason, step.at)
-    if step.to in (WorkerState.COMPLETED, WorkerState.FAILED):
+    """The end of a worker that was given up for lost carries the table's word for late news."""
+    if state == WorkerState.DOWN and step.to in (WorkerState.COMPLETED, WorkerState.FAILED):
         return Step(step.to, "late_report", step.reason, step.at)
     return step
 
@@ -98,6 +112,8 @@ def _fields(worker: Worker, seen: Seen, steps: Sequence[Step], state: WorkerStat
     for step in steps:
         if step.to == WorkerState.STARTING:
             fields["started_at"] = step.at or now
+        elif step.to == WorkerState.RUNNING and not worker.ran:
+            fields["ran"] = True
     if state in ENDED_WORKER:
         if steps:
             fields |= _ended(worker, seen, steps[-1], now)

@@ -229,6 +229,7 @@ _LIVENESS = (
     failed("heartbeat.expired", "No heartbeat for its whole time to live after it went stale", advice=_LOST),
     failed("machine.lost", "Its machine stopped answering and the lease is over", optional=("machine",), advice=_LOST),
     progress("worker.returned", "Its machine came back and it still runs", optional=("machine",)),
+    progress("worker.gone", "Nothing of it is left on its machine; its place is free"),
     failed(
         "worker.late_report",
         "Its machine reported late how it ended: {reason}",
