@@ -84,25 +84,29 @@ class Gateways:
 
     def confirmed(self, number: int) -> bool:
         """Whether every gateway that may still route holds a table of at least this number."""
-        live = self.live()
-        silent = self._expected - {g.id for g in live}
-        if silent and self._clock.monotonic() < self._started + LEASE_S:
-            return False
-        return all(g.number >= number for g in live)
+        return self.known() and all(g.number >= number for g in self.live())
+
+    def known(self) -> bool:
+        """Whether every gateway known before this start has reported since, or its lease must be over."""
+        silent = self._expected - {g.id for g in self.live()}
+        return not silent or self._clock.monotonic() >= self._started + LEASE_S
 
     def demand(self, namespace: str, name: str) -> Demand:
         """Traffic of one endpoint over the live gateways; the published route is filled in by the publisher."""
-        seen = [a for g in self.live() if (a := g.activity.get((namespace, name))) is not None]
+        now = self._clock.monotonic()
+        aged = [(a, now - g.heard_at) for g in self.live() if (a := g.activity.get((namespace, name))) is not None]
+        seen = [a for a, _ in aged]
         by_replica: dict[str, int] = {}
         for activity in seen:
             for replica, count in activity.replicas.items():
                 by_replica[replica] = by_replica.get(replica, 0) + count
-        idle = [a.idle_s for a in seen if a.idle_s is not None]
+        idle = [a.idle_s + age_s for a, age_s in aged if a.idle_s is not None]
         return Demand(
             held=sum(a.held for a in seen),
             in_flight=sum(a.in_flight for a in seen),
             by_replica=by_replica,
             idle_s=min(idle, default=None),
+            known=self.known(),
         )
 
 

@@ -221,7 +221,7 @@ def pause(known: Known, now: float, *, actor: str) -> Outcome:
     """Begin the pausing handshake; the deployment sleeps when every gateway confirmed.
 
     Raises:
-        Conflict: a candidate is on its way, nothing was ready yet, or it failed, was stopped or is being deleted.
+        Conflict: a candidate is on its way (so nothing was ready yet), or it failed, was stopped or is being deleted.
     """
     deployment = known.deployment
     answer = {"deployment": deployment.uid}
@@ -249,10 +249,12 @@ def wake(known: Known, now: float, *, actor: str) -> Outcome:
     """
     deployment = known.deployment
     _refuse_unless_alive(deployment, "woken")
-    if deployment.status is not DeploymentStatus.PAUSED:
-        return Outcome(None, {"deployment": deployment.uid})
     draft = Draft((deployment,), now, actor)
-    wake_row(draft, deployment, held=0)
+    if deployment.status is DeploymentStatus.PAUSED:
+        wake_row(draft, deployment, held=0)
+    elif deployment.hold is not None:
+        draft.set(deployment, hold=None, active_at=now)
+        draft.note(deployment, reason("deploy.pause_aborted", why="a person wakes it"))
     return Outcome(draft.decision().change, {"deployment": deployment.uid})
 
 

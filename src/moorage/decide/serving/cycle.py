@@ -3,7 +3,7 @@ it left in the draft.
 
 1. replicas: each run follows its worker, each replica its run; withdraw at once what cannot answer
 2. failures: count them, set the back-off; a deployment that never served and cannot fails for good
-3. readiness: facts that a ready replica establishes; the first revision becomes active
+3. readiness: facts that a ready replica establishes; the first revision becomes active; long running forgives
 4. pausing: the handshake to sleep, and waking
 5. scale: start what is missing, stop what is too many, drain before every stop
 6. operations: apply, stop and delete follow the rows; a finished delete leaves tombstones
@@ -23,6 +23,7 @@ def decide(snapshot: ServingSnapshot, ids: Ids, fence: Fence | None = None) -> D
     failed = replicas.follow(draft, snapshot)
     failures.count(draft, snapshot, failed)
     readiness.note_ready(draft, snapshot)
+    failures.forgive(draft, snapshot)
     failures.fail_for_good(draft, snapshot)
     pausing.sleep_or_wake(draft, snapshot)
     scale.converge(draft, snapshot, ids)

@@ -1,14 +1,17 @@
 """Stage 2: failures are counted, back-off is set, and a deployment that never served fails for good.
 
 First crash, or the first after ten minutes of running: replaced at once; then 10 s doubling to 5 min. A fatal failure
-is never answered at once. A revision that has served keeps its deployment `created`, whatever fails later.
+is never answered at once. Ten minutes in which everything wanted runs set the count to 0. A revision that has served
+keeps its deployment `created`, whatever fails later.
 """
 
 from collections.abc import Sequence
 
 from moorage.decide.decision import Draft
+from moorage.decide.serving.phase import desired_replicas
 from moorage.decide.serving.replicas import Failure
 from moorage.decide.serving.snapshot import ServingSnapshot
+from moorage.domain.failures import FailReason
 from moorage.domain.nouns import Deployment, Replica, Revision
 from moorage.domain.reasons import reason
 from moorage.domain.states import TERMINAL_REPLICA, DeploymentStatus, RevisionState
@@ -42,11 +45,34 @@ def count(draft: Draft, snapshot: ServingSnapshot, failures: Sequence[Failure]) 
             last_failure=dict(failure.replica.last_failure or {}),
             retry_at=retry_at,
             fatal_since_ran=current.fatal_since_ran or failure.fatal,
+            not_ready=_not_ready(current, failure),
         )
         if current.status is DeploymentStatus.CREATED and retry_at is not None:
             draft.because(deployment, reason("deploy.retry", at=retry_at, n=in_row, last=failure.reason.message))
     if failures:
         _fail_wake(draft, deployment)
+
+
+def _not_ready(deployment: Deployment, failure: Failure) -> tuple[int, ...]:
+    """Ordinals whose last replica was not ready in time; the next one there for which that holds is fatal."""
+    ordinal = failure.replica.ordinal
+    others = tuple(n for n in deployment.not_ready if n != ordinal)
+    return (*others, ordinal) if failure.fail_reason is FailReason.NOT_READY_IN_TIME else others
+
+
+def forgive(draft: Draft, snapshot: ServingSnapshot) -> None:
+    """Everything wanted has run for ten minutes: the next failure is the first."""
+    deployment = draft.row(snapshot.deployment)
+    if not deployment.failures_in_row or deployment.status is not DeploymentStatus.CREATED:
+        return
+    live = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA and r.stopping is None]
+    if len(live) < desired_replicas(deployment) or not all(r.routed for r in live):
+        return
+    since = max((r.ready_at for r in live if r.ready_at is not None), default=draft.now)
+    if draft.now >= since + RESET_AFTER_S:
+        draft.set(deployment, failures_in_row=0)
+    else:
+        draft.look_again(since + RESET_AFTER_S)
 
 
 def _fail_wake(draft: Draft, deployment: Deployment) -> None:
@@ -58,7 +84,7 @@ def _fail_wake(draft: Draft, deployment: Deployment) -> None:
 def fail_for_good(draft: Draft, snapshot: ServingSnapshot) -> None:
     """created → failed, its revision with it, when nothing of it can come any more."""
     deployment = draft.row(snapshot.deployment)
-    alive = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA and r.stopping is None]
+    alive = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA]
     if (
         deployment.status is not DeploymentStatus.CREATED
         or deployment.initial_scale_reached

@@ -10,12 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.decide.decision import Draft
-from moorage.decide.serving.snapshot import ServingSnapshot
+from moorage.decide.serving.snapshot import Demand, ServingSnapshot
 from moorage.domain.nouns import Deployment, Replica
 from moorage.domain.reasons import reason
 from moorage.domain.states import TERMINAL_REPLICA, DeploymentStatus
 
 HOLD_LIMIT_S = 30.0
+
+ACTIVITY_SHARE = 1.0 / 8.0
+"""Of the idle time-out: how much later than the row says the last request may have ended."""
+
+UNKNOWN_S = 5.0
+"""Until the next look while a gateway has not yet said when its last request ended."""
 
 
 def sleep_or_wake(draft: Draft, snapshot: ServingSnapshot) -> None:
@@ -31,7 +37,10 @@ def sleep_or_wake(draft: Draft, snapshot: ServingSnapshot) -> None:
 
 
 def wake(draft: Draft, deployment: Deployment, held: int) -> None:
-    """paused → created; replicas follow in stage `scale`. A person's wake holds nothing (`held` 0)."""
+    """paused → created; replicas follow in stage `scale`. A person's wake holds nothing (`held` 0).
+
+    The back-off of a wake that failed is kept: however often it is asked, a broken model is not started in a circle.
+    """
     draft.step(
         deployment,
         DeploymentStatus.CREATED,
@@ -40,8 +49,6 @@ def wake(draft: Draft, deployment: Deployment, held: int) -> None:
         waking={"since": draft.now, "held": held},
         wakes=deployment.wakes + 1,
         paused_at=None,
-        retry_at=None,
-        failures_in_row=0,
     )
 
 
@@ -66,13 +73,35 @@ def _hold(draft: Draft, snapshot: ServingSnapshot, hold: Mapping[str, Any]) -> N
     limit = float(hold["since"]) + HOLD_LIMIT_S
     if demand.held > 0:
         _lift(draft, deployment, "a request came in")
+    elif not by_person and minimum(deployment) > 0:
+        _lift(draft, deployment, "its minimum was raised")
     elif demand.published_mode == "hold" and demand.confirmed and demand.in_flight == 0:
         trigger, code = ("paused_by_person", "deploy.paused_by_person") if by_person else ("idle", "deploy.idle")
-        draft.step(deployment, DeploymentStatus.PAUSED, trigger, reason(code), hold=None, paused_at=draft.now)
+        draft.step(deployment, DeploymentStatus.PAUSED, trigger, reason(code), failures_in_row=0, **_asleep(draft))
     elif draft.now >= limit:
         _lift(draft, deployment, "not every gateway confirmed within 30 s")
     else:
         draft.look_again(limit)
+
+
+def _remember_activity(draft: Draft, deployment: Deployment, demand: Demand, slack_s: float) -> None:
+    """The end of the last request survives a restart of the gateways, to within the slack, for few writes."""
+    busy = demand.held or demand.in_flight
+    last = draft.now if busy else draft.now - demand.idle_s if demand.idle_s is not None else None
+    if last is not None and last > (deployment.active_at or 0.0) + slack_s:
+        draft.set(deployment, active_at=last)
+
+
+def _last_request(deployment: Deployment, demand: Demand, now: float, slack_s: float) -> float:
+    """When the last request ended; 0 where there was none. What only the row remembers may have been later."""
+    if demand.idle_s is not None:
+        return max(now - demand.idle_s, deployment.active_at or 0.0)
+    return deployment.active_at + slack_s if deployment.active_at else 0.0
+
+
+def _asleep(draft: Draft) -> dict[str, Any]:
+    """What is set when it goes to sleep: whoever wakes it queues anew, and no handshake or wake is under way."""
+    return {"hold": None, "waking": None, "paused_at": draft.now, "queued": {}}
 
 
 def _lift(draft: Draft, deployment: Deployment, why: str) -> None:
@@ -93,23 +122,24 @@ def _back_to_sleep(draft: Draft, snapshot: ServingSnapshot) -> None:
             DeploymentStatus.PAUSED,
             "wake_failed",
             reason("deploy.wake_failed", error=message),
-            waking=None,
-            paused_at=draft.now,
+            **_asleep(draft),
         )
 
 
 def _idle(draft: Draft, snapshot: ServingSnapshot) -> None:
     """Idle since the last request ended, and never before something was ready."""
     deployment, demand = draft.row(snapshot.deployment), snapshot.demand
+    timeout_s = float(dict(deployment.spec).get("scaling", {}).get("idle_timeout", 3600.0))
+    _remember_activity(draft, deployment, demand, timeout_s * ACTIVITY_SHARE)
     if demand.held or demand.in_flight or deployment.candidate_revision is not None:
         return
     ready = [r.ready_at for r in draft.of(Replica) if r.routed and r.ready_at is not None]
     if not ready:
         return
-    timeout_s = float(dict(deployment.spec).get("scaling", {}).get("idle_timeout", 3600.0))
-    since = max(min(ready), deployment.active_at or 0.0)
-    if demand.idle_s is not None:
-        since = max(since, draft.now - demand.idle_s)
+    if not demand.known:
+        draft.look_again(draft.now + UNKNOWN_S)
+        return
+    since = max(min(ready), _last_request(deployment, demand, draft.now, timeout_s * ACTIVITY_SHARE))
     if draft.now < since + timeout_s:
         draft.look_again(since + timeout_s)
         return

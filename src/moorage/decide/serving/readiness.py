@@ -20,7 +20,14 @@ def note_ready(draft: Draft, snapshot: ServingSnapshot) -> None:
     _say_ready(draft, snapshot, len(ready))
     if not ready:
         return
-    draft.set(deployment, ever_ready=True, fatal_since_ran=False, waking=None, retry_at=None)
+    served = {r.ordinal for r in ready}
+    draft.set(
+        deployment,
+        ever_ready=True,
+        fatal_since_ran=False,
+        waking=None,
+        not_ready=tuple(n for n in deployment.not_ready if n not in served),
+    )
     if deployment.first_ready_at is None:
         draft.set(deployment, first_ready_at=draft.now)
     if deployment.status is DeploymentStatus.CREATED and len(ready) >= max(initial_scale(deployment.spec), 1):

@@ -146,7 +146,7 @@ def _lost(draft: Draft, snapshot: ServingSnapshot, replica: Replica, worker: Wor
     current = draft.row(replica)
     if current.routed:
         _withdraw(draft, replica, _withdrawal(worker))
-    until = worker.updated_at + RETURN_WINDOW_S
+    until = (worker.ended_at or worker.updated_at) + RETURN_WINDOW_S
     replaced = any(
         r.uid != replica.uid and r.ordinal == replica.ordinal and r.routed and r.stopping is None
         for r in snapshot.replicas
@@ -167,7 +167,8 @@ def _lost(draft: Draft, snapshot: ServingSnapshot, replica: Replica, worker: Wor
 def _ended(draft: Draft, deployment: Deployment, replica: Replica, run: Run, worker: Worker) -> Failure | None:
     if replica.status in TERMINAL_REPLICA:
         return None
-    draft.set(replica, routed=False)
+    if draft.row(replica).routed:
+        _withdraw(draft, replica, _withdrawal(worker))
     if replica.stopping is not None:
         code, params = replica.stopping["code"], replica.stopping.get("params") or {}
         draft.step(replica, ReplicaStatus.STOPPED, "stopped", reason(code, **params), ended_at=draft.now)
@@ -191,9 +192,12 @@ def _stopped_by(worker: Worker) -> Reason:
 def _failed(draft: Draft, deployment: Deployment, replica: Replica, worker: Worker) -> Failure:
     why = worker.reason or reason("exit.unknown")
     was_ready = replica.ready_at is not None
-    before = dict(deployment.last_failure or {}).get("fail_reason") == str(FailReason.NOT_READY_IN_TIME)
     fail_reason, fatal = replica_failure(
-        why.code, why.params, was_ready=was_ready, status=replica.status, not_ready_before=before
+        why.code,
+        why.params,
+        was_ready=was_ready,
+        status=replica.status,
+        not_ready_before=replica.ordinal in deployment.not_ready,
     )
     last = dict(worker.last_failure or {})
     failure = {
@@ -215,5 +219,6 @@ def _failed(draft: Draft, deployment: Deployment, replica: Replica, worker: Work
         last_failure=failure,
         ended_at=draft.now,
     )
-    ran_s = draft.now - replica.ready_at if replica.ready_at is not None else None
+    ended_at = worker.ended_at or draft.now
+    ran_s = ended_at - replica.ready_at if replica.ready_at is not None else None
     return Failure(failed, fail_reason, fatal, why, ran_s, worker.exit_code, str(last.get("log", "")))

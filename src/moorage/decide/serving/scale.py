@@ -5,6 +5,7 @@ routing, then drained until every gateway confirmed and nothing of it is in flig
 only then signalled; its capacity is free when its machine saw it gone.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,13 +32,15 @@ def converge(draft: Draft, snapshot: ServingSnapshot, ids: Ids) -> None:
     lost = _lost(snapshot)
     alive = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA and r.stopping is None]
     counted = [r for r in alive if r.uid not in lost]
-    if len(counted) > wanted:
-        _stop_excess(draft, deployment, counted, len(counted) - wanted)
-    elif deployment.status is not DeploymentStatus.CREATED:
+    if deployment.status is not DeploymentStatus.CREATED or deployment.deleting:
         for replica in alive:
             _ask_to_stop(draft, deployment, replica)
+    elif len(counted) > wanted:
+        _stop_excess(draft, deployment, counted, len(counted) - wanted)
     elif len(counted) < wanted:
         _start_missing(draft, snapshot, ids, counted, wanted)
+    else:
+        draft.set(deployment, retry_at=None)
     for replica in list(draft.of(Replica)):
         if replica.stopping is not None and replica.status not in TERMINAL_REPLICA:
             _carry_stop_on(draft, snapshot, replica)
@@ -51,8 +54,9 @@ def _lost(snapshot: ServingSnapshot) -> frozenset[str]:
 
 
 def _stop_excess(draft: Draft, deployment: Deployment, counted: list[Replica], many: int) -> None:
-    """Those that serve nothing first, then the newest."""
-    order = sorted(counted, key=lambda r: (r.routed, -r.created_at, r.uid))
+    """Those that serve nothing first, of these one whose ordinal has another, then the newest."""
+    ordinals = Counter(r.ordinal for r in counted)
+    order = sorted(counted, key=lambda r: (r.routed, ordinals[r.ordinal] == 1, -r.created_at, r.uid))
     for replica in order[:many]:
         _ask_to_stop(draft, deployment, replica)
 
@@ -62,10 +66,23 @@ def _ask_to_stop(draft: Draft, deployment: Deployment, replica: Replica) -> None
     drain_s = float(dict(deployment.spec).get("gateway", {}).get("drain", 60.0))
     stopping = {"code": code, "params": {}, "since": draft.now, "drain_until": draft.now + drain_s}
     draft.set(replica, stopping=stopping)
+    if deployment.status is DeploymentStatus.CREATED:
+        _forget_place(draft, deployment, replica)
     if replica.routed:
         why = reason("replica.withdrawn", why=_why_stopped(deployment))
         draft.set(replica, routed=False, routed_why=why.to_wire())
         draft.note(replica, why)
+
+
+def _forget_place(draft: Draft, deployment: Deployment, replica: Replica) -> None:
+    """An ordinal that is not wanted any more queues anew when it is wanted again."""
+    others = any(
+        r.ordinal == replica.ordinal and r.stopping is None and r.status not in TERMINAL_REPLICA
+        for r in draft.of(Replica)
+    )
+    if not others:
+        kept = {k: v for k, v in draft.row(deployment).queued.items() if k != str(replica.ordinal)}
+        draft.set(deployment, queued=kept)
 
 
 def _why_stopped(deployment: Deployment) -> str:
@@ -83,6 +100,8 @@ def _start_missing(draft: Draft, snapshot: ServingSnapshot, ids: Ids, counted: l
     if deployment.retry_at is not None and deployment.retry_at > draft.now:
         draft.look_again(deployment.retry_at)
         return
+    if deployment.fatal_since_ran and not deployment.initial_scale_reached and counted:
+        return  # what still starts decides: it runs, and the missing ones follow; or it fails, and all of it fails
     revision = _serving_revision(draft, deployment)
     if revision is None:
         return
@@ -104,7 +123,12 @@ def _start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: in
     """A replica, its run and its worker, in one change. A replacement keeps the first attempt's place in the queue."""
     attempts: dict[str, int] = {str(k): int(v) for k, v in deployment.attempts.items()}
     attempt = attempts.get(str(ordinal), 0) + 1
-    draft.set(deployment, attempts={**attempts, str(ordinal): attempt})
+    queued_at = float(deployment.queued.get(str(ordinal), draft.now))
+    draft.set(
+        deployment,
+        attempts={**attempts, str(ordinal): attempt},
+        queued={**deployment.queued, str(ordinal): queued_at},
+    )
     name = f"{deployment.name}-{ordinal}-{attempt}"
     replica_uid, run_uid, worker_uid = ids.new("Replica"), ids.new("Run"), ids.new("Worker")
     common: dict[str, Any] = {"namespace": deployment.namespace, "labels": dict(deployment.labels)}
@@ -126,7 +150,7 @@ def _start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: in
         deployment=deployment.uid,
         replica=replica_uid,
         priority=int(dict(deployment.spec).get("priority", 0)),
-        queued_at=draft.now,
+        queued_at=queued_at,
         **common,
     )
     worker = Worker(
@@ -136,7 +160,7 @@ def _start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: in
         deployment=deployment.uid,
         group=spec["groups"][0]["name"],
         request=spec["groups"][0]["request"],
-        queued_at=deployment.failed_at if attempt > 1 and deployment.failed_at else draft.now,
+        queued_at=queued_at,
         **common,
     )
     draft.create(replica, reason("replica.created"))

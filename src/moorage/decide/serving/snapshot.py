@@ -16,6 +16,7 @@ class Demand:
         by_replica: of those, per replica uid, withdrawn replicas included.
         idle_s: seconds since the end of the last request anywhere; None when there was none.
         published_mode, published_targets: what the newest routing table says of the endpoint (None: not in it).
+        known: every gateway that may have traffic reported since this control plane started.
         confirmed: every leased gateway holds a table at least as new as the last change of this endpoint.
     """
 
@@ -26,6 +27,7 @@ class Demand:
     published_mode: str | None = None
     published_targets: frozenset[str] = frozenset()
     confirmed: bool = False
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
