@@ -7,11 +7,12 @@ verified by looking again with the change made.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from moorage.control.scheduling import load_rooms
-from moorage.decide.scheduling.cycle import Look, look_at, waiting_reason
-from moorage.decide.scheduling.snapshot import Placement, Request, Room
+from moorage.decide.scheduling.cycle import Look, look_at, ordered, waiting_reason
+from moorage.decide.scheduling.snapshot import Placement, Request, Room, SchedulingSnapshot, owner_of
 from moorage.domain.errors import NotFound
 from moorage.domain.nouns import Deployment, Noun, Replica, Run, Worker
 from moorage.domain.reasons import Reason
@@ -85,24 +86,20 @@ class Explanation:
             return answer
         run = next(r for r in runs if r.uid == waiting.run)
         rooms = await load_rooms(self._store)
-        look = look_at(Request.of(waiting), Placement.of(run), run.uid, rooms)
+        look = look_at(Request.of(waiting), Placement.of(run), owner_of(waiting), rooms)
         if not look.fits:
             answer["reason"] = waiting_reason(Request.of(waiting), look).to_wire()
         answer["queue"] = await self._queue(waiting, run)
         answer["machines"] = grouped(look)
-        answer["changes"] = changes(Request.of(waiting), Placement.of(run), run.uid, rooms)
+        answer["changes"] = changes(Request.of(waiting), Placement.of(run), owner_of(waiting), rooms)
         return answer
 
     async def _queue(self, worker: Worker, run: Run) -> Answer:
-        pending = [
-            w for w in await self._store.find(Worker, state=WorkerState.PENDING) if w.machine is None
-        ]
-        runs = {r.uid: r for r in await self._store.find(Run, uid=sorted({w.run for w in pending}))}
-
-        def key(w: Worker) -> tuple[int, float, str]:
-            return (-(runs[w.run].priority if w.run in runs else 0), w.queued_at, w.uid)
-
-        ahead = [w for w in sorted(pending, key=key) if key(w) < key(worker)]
+        waiting = await self._store.find(Worker, state=WorkerState.PENDING)
+        pending = tuple(w for w in waiting if w.machine is None)
+        runs = {r.uid: r for r in await self._store.find(Run, uid=sorted({w.run for w in pending}))} if pending else {}
+        order = ordered(pending, SchedulingSnapshot(0.0, pending, runs, ()))
+        ahead = list(takewhile(lambda w: w.uid != worker.uid, order))
         names = [w.name if w.namespace == run.namespace else "work in another namespace" for w in ahead]
         return {"position": len(ahead) + 1, "ahead": names[:20]}
 
@@ -125,7 +122,7 @@ def grouped(look: Look) -> list[Answer]:
     return rows
 
 
-def changes(request: Request, placement: Placement, run: str, rooms: Sequence[Room]) -> list[Answer]:
+def changes(request: Request, placement: Placement, owner: str, rooms: Sequence[Room]) -> list[Answer]:
     """The smallest single changes after which it would fit, each verified by looking again with it made."""
     tried: list[tuple[str, Request, Placement, Sequence[Room]]] = []
     for gpus in range(request.gpus - 1, 0, -1):
@@ -146,7 +143,7 @@ def changes(request: Request, placement: Placement, run: str, rooms: Sequence[Ro
             tried.append((f"uncordon machine {room.machine.name}", request, placement, opened))
     out: list[Answer] = []
     for change, asked, where, fleet in tried:
-        found = look_at(asked, where, run, fleet)
+        found = look_at(asked, where, owner, fleet)
         if found.fits:
             out.append({"change": change, "effect": f"starts on {found.fits[0].machine.name}", "verified": True})
     return out

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moorage.decide.scheduling.cycle import schedule
-from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot
+from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot, owner_of
 from moorage.domain.changes import Change, Fence
 from moorage.domain.errors import StaleVersion
 from moorage.domain.nouns import Machine, Run, Worker
@@ -73,15 +73,15 @@ async def load_rooms(store: Store) -> tuple[Room, ...]:
     uids = sorted({str(h["worker"]) for rows in held.values() for h in rows})
     for worker in await store.find(Worker, uid=uids) if uids else ():
         if worker.machine:
-            placed.setdefault(worker.machine, set()).add(worker.run)
+            placed.setdefault(worker.machine, set()).add(owner_of(worker))
     return tuple(_room(m, held.get(m.uid, []), frozenset(placed.get(m.uid, ()))) for m in machines)
 
 
-def _room(machine: Machine, held: list[Mapping[str, Any]], runs: frozenset[str]) -> Room:
+def _room(machine: Machine, held: list[Mapping[str, Any]], owners: frozenset[str]) -> Room:
     return Room(
         machine,
         cpu_milli=sum(int(h["cpu_milli"]) for h in held),
         memory_bytes=sum(int(h["memory_bytes"]) for h in held),
         gpus=frozenset(int(g) for h in held for g in h["gpus"]),
-        runs=runs,
+        owners=owners,
     )

@@ -16,7 +16,7 @@ from typing import Any
 from moorage.decide.decision import same_reason
 from moorage.decide.scheduling.feasible import free_gpus, matches, refusals, wanted
 from moorage.decide.scheduling.score import best
-from moorage.decide.scheduling.snapshot import Placement, Request, Room, SchedulingSnapshot
+from moorage.decide.scheduling.snapshot import Placement, Request, Room, SchedulingSnapshot, owner_of
 from moorage.domain.changes import Change, Fence, Hold, Update
 from moorage.domain.nouns import Worker
 from moorage.domain.reasons import Reason, reason
@@ -64,11 +64,11 @@ def schedule(snapshot: SchedulingSnapshot, fence: Fence | None = None) -> Cycle:
         if run is None or run.cancel is not None:
             continue
         request, placement = Request.of(worker), Placement.of(run)
-        look = look_at(request, placement, worker.run, rooms.values())
+        look = look_at(request, placement, owner_of(worker), rooms.values())
         if look.fits:
             room = best(request, list(look.fits))
             gpus = free_gpus(request, room)
-            rooms[room.machine.uid] = taken(room, request, gpus, worker.run)
+            rooms[room.machine.uid] = taken(room, request, gpus, owner_of(worker))
             changes.append(_place(worker, room, request, gpus, now=snapshot.now, fence=fence))
         else:
             change = _explain(worker, request, look, fence)
@@ -77,14 +77,14 @@ def schedule(snapshot: SchedulingSnapshot, fence: Fence | None = None) -> Cycle:
     return Cycle(tuple(changes), min(later, default=None))
 
 
-def look_at(request: Request, placement: Placement, run: str, rooms: Iterable[Room]) -> Look:
+def look_at(request: Request, placement: Placement, owner: str, rooms: Iterable[Room]) -> Look:
     """Every machine, with its reasons when it refuses."""
     fits: list[Room] = []
     refused: list[tuple[Room, tuple[Reason, ...]]] = []
     for room in rooms:
         if room.machine.state is MachineState.REMOVED:
             continue
-        why = refusals(request, placement, run, room)
+        why = refusals(request, placement, owner, room)
         if why:
             refused.append((room, why))
         else:
@@ -92,14 +92,14 @@ def look_at(request: Request, placement: Placement, run: str, rooms: Iterable[Ro
     return Look(tuple(fits), tuple(refused))
 
 
-def taken(room: Room, request: Request, gpus: tuple[int, ...], run: str) -> Room:
+def taken(room: Room, request: Request, gpus: tuple[int, ...], owner: str) -> Room:
     """The room after one more placement."""
     return replace(
         room,
         cpu_milli=room.cpu_milli + request.cpu_milli,
         memory_bytes=room.memory_bytes + request.memory_bytes,
         gpus=room.gpus | frozenset(gpus),
-        runs=room.runs | {run},
+        owners=room.owners | {owner},
     )
 
 

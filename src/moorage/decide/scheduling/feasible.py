@@ -8,9 +8,9 @@ from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import MachineState
 
 
-def refusals(request: Request, placement: Placement, run: str, room: Room) -> tuple[Reason, ...]:
+def refusals(request: Request, placement: Placement, owner: str, room: Room) -> tuple[Reason, ...]:
     """Every reason that keeps the worker off this machine; empty means it fits now."""
-    return tuple(_machine_refusals(room)) or tuple(_work_refusals(request, placement, run, room))
+    return tuple(_machine_refusals(room)) or tuple(_work_refusals(request, placement, owner, room))
 
 
 def _machine_refusals(room: Room) -> Iterator[Reason]:
@@ -25,7 +25,7 @@ def _machine_refusals(room: Room) -> Iterator[Reason]:
         yield reason("node.pressure", condition=condition)
 
 
-def _work_refusals(request: Request, placement: Placement, run: str, room: Room) -> Iterator[Reason]:
+def _work_refusals(request: Request, placement: Placement, owner: str, room: Room) -> Iterator[Reason]:
     machine = room.machine
     labels: Mapping[str, Any] = machine.labels
     if placement.machines and machine.name not in placement.machines:
@@ -37,7 +37,7 @@ def _work_refusals(request: Request, placement: Placement, run: str, room: Room)
         yield reason("node.label_not_accepted")
     if placement.runner not in machine.engines:
         yield reason("node.no_engine", runner=placement.runner)
-    if placement.spread == "machine" and run in room.runs:
+    if placement.spread == "machine" and owner in room.owners:
         yield reason("node.holds_worker")
     if request.cpu_milli > room.free_cpu_milli:
         yield reason("node.cpu", need=request.cpu_milli, free=max(0, room.free_cpu_milli))

@@ -43,6 +43,11 @@ class Request:
         )
 
 
+def owner_of(worker: Worker) -> str:
+    """What `spread: machine` spreads: the replicas of a deployment, else the workers of a run."""
+    return worker.deployment or worker.run
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where a run's workers may go (`placement:` of the spec)."""
@@ -73,8 +78,8 @@ class Room:
     cpu_milli: int = 0
     memory_bytes: int = 0
     gpus: frozenset[int] = frozenset()
-    runs: frozenset[str] = frozenset()
-    """runs that have a worker here (for `spread: machine`)"""
+    owners: frozenset[str] = frozenset()
+    """deployments, and runs of their own, that have a worker here (for `spread: machine`)"""
 
     @property
     def free_cpu_milli(self) -> int:
