@@ -14,7 +14,7 @@ from moorage.decide.serving import commands
 from moorage.decide.serving.commands import Intent, Known, Outcome
 from moorage.decide.serving.phase import OPEN_OPERATION
 from moorage.domain.changes import Change, Key, Update
-from moorage.domain.errors import InvalidSpec, NotFound, StaleVersion
+from moorage.domain.errors import InvalidSpec, MoorageError, NotFound, StaleVersion
 from moorage.domain.ids import digest
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import Reason, reason
@@ -24,6 +24,9 @@ from moorage.wire.spec import normalise, revision_part
 from moorage.wire.supported import unsupported
 
 ATTEMPTS = 20
+
+NOTHING = Update("Deployment", "dep-", 0)
+"""A write that is always stale: under it a key is looked up and never kept."""
 
 Answer = dict[str, Any]
 
@@ -148,7 +151,13 @@ class Admission:
         self, ns: str, key: str | None, intent: Mapping[str, Any], decide: Callable[[], Awaitable[Outcome]]
     ) -> Answer:
         for _ in range(ATTEMPTS):
-            outcome = await decide()
+            try:
+                outcome = await decide()
+            except MoorageError:
+                first = await self._first_answer(ns, key, intent)
+                if first is None:
+                    raise
+                return first
             change = outcome.change
             if change is None and key is None:
                 return dict(outcome.answer)
@@ -160,6 +169,21 @@ class Admission:
                 continue
             return dict(done.result or {}) if done.replayed else dict(outcome.answer)
         raise StaleVersion("the object kept changing while the command was carried out", remedy="send it again")
+
+    async def _first_answer(self, ns: str, key: str | None, intent: Mapping[str, Any]) -> Answer | None:
+        """What was answered under this key before, though the same would be refused now (it is gone, or exists).
+
+        Raises:
+            KeyReused: the key belongs to another intent.
+        """
+        if key is None:
+            return None
+        probe = Change((NOTHING,), "system", key=Key(ns, key, digest(intent), {}))
+        try:
+            done = await self._store.commit(probe)
+        except StaleVersion:
+            return None
+        return dict(done.result or {})
 
     async def _known(self, ns: str, name: str) -> Known | None:
         rows = await self._store.find(Deployment, namespace=ns, name=name)

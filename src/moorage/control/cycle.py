@@ -1,9 +1,9 @@
 """The generic loop: keys are marked when something about them changed, and each is stepped once per mark.
 
 load → decide → commit → act happens inside the step, which a loop file provides. Here: deadlines (a step says when to
-look again), retries (a stale version means load again at once; any other error backs off and is logged), a bound on
-concurrency so that one commit group carries many keys, and a slow resync as the safety net. An idle loop sleeps until
-its next deadline.
+look again), retries (a stale version means load again at once, a few times; any other error, and staleness that does
+not end, backs off and is logged), a bound on concurrency so that one commit group carries many keys, and a slow resync
+as the safety net. An idle loop sleeps until its next deadline.
 """
 
 import asyncio
@@ -17,6 +17,8 @@ from moorage.ports import Clock
 RETRY_S = 1.0
 RETRY_MAX_S = 30.0
 CONCURRENCY = 128
+STALE_AT_ONCE = 5
+"""Stale versions in a row after which the key is not stepped again at once."""
 
 log = structlog.get_logger("moorage.control")
 
@@ -50,6 +52,7 @@ class KeyedLoop:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._due: dict[str, float] = {}
         self._failures: dict[str, int] = {}
+        self._stale: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._fenced: Fenced | None = None
 
@@ -62,6 +65,7 @@ class KeyedLoop:
         """The key's object is gone."""
         self._due.pop(key, None)
         self._failures.pop(key, None)
+        self._stale.pop(key, None)
 
     @property
     def idle(self) -> bool:
@@ -69,25 +73,37 @@ class KeyedLoop:
         return not self._dirty and not self._running
 
     async def run(self) -> None:
-        """Loop until cancelled.
+        """Loop until cancelled. Begins with every key; may be run again, in a later leadership.
 
         Raises:
             Fenced: leadership passed on; nothing may be decided here any more.
         """
+        self._fenced = None
+        self._due.clear()
         resync_at = self._clock.now()
         try:
             while self._fenced is None:
                 now = self._clock.now()
                 if now >= resync_at:
-                    for key in await self._everything():
-                        self.mark(key)
-                    resync_at = now + self._resync_s
+                    resync_at = now + await self._resync()
                 self._start_due(now)
                 await self._sleep(resync_at)
         finally:
             for task in self._running.values():
                 task.cancel()
+            self._running.clear()
         raise self._fenced
+
+    async def _resync(self) -> float:
+        """Mark every key; seconds until the next time."""
+        try:
+            keys = await self._everything()
+        except Exception:
+            log.exception("cannot list what there is", loop=self.name, again_in_s=RETRY_S)
+            return RETRY_S
+        for key in keys:
+            self.mark(key)
+        return self._resync_s
 
     def _start_due(self, now: float) -> None:
         for key in [k for k, at in self._due.items() if at <= now]:
@@ -118,11 +134,11 @@ class KeyedLoop:
     async def _one(self, key: str) -> None:
         try:
             at = await self._step(key)
-            self._failures.pop(key, None)
+            self.forget(key)
             if at is not None:
-                self._due[key] = min(at, self._due.get(key, at))
+                self._due[key] = at
         except StaleVersion:
-            self._dirty[key] = None
+            self._again(key)
         except Fenced as error:
             self._fenced = error
         except asyncio.CancelledError:
@@ -130,8 +146,16 @@ class KeyedLoop:
         except Exception:
             self._back_off(key)
         finally:
-            self._running.pop(key, None)
+            if self._running.get(key) is asyncio.current_task():
+                del self._running[key]
             self._wake.set()
+
+    def _again(self, key: str) -> None:
+        self._stale[key] = self._stale.get(key, 0) + 1
+        if self._stale[key] <= STALE_AT_ONCE:
+            self._dirty[key] = None
+        else:
+            self._back_off(key)
 
     def _back_off(self, key: str) -> None:
         failures = self._failures.get(key, 0) + 1

@@ -16,6 +16,7 @@ from moorage.ports import Clock, Lease, Store
 LEASE = "control"
 TTL_S = 30.0
 RENEW_S = 10.0
+RETRY_S = 1.0
 
 log = structlog.get_logger("moorage.control")
 
@@ -40,6 +41,8 @@ class Leadership:
         """Take the lease, run `while_leading` under it, and start over when it is lost. Runs until cancelled."""
         while True:
             lease = await self._take()
+            if lease is None:
+                continue
             self.fence = Fence(LEASE, lease.generation)
             self.since = self._clock.now()
             log.info("leading", generation=lease.generation)
@@ -50,21 +53,15 @@ class Leadership:
             finally:
                 self.fence = None
 
-    async def _take(self) -> Lease:
-        while True:
-            lease = await self._store.acquire(LEASE, self._owner, TTL_S)
-            if lease is not None:
-                return await self._fresh(lease)
+    async def _take(self) -> Lease | None:
+        """The lease, under a generation that no earlier process of ours ever wrote under; None: try again."""
+        lease = await self._store.acquire(LEASE, self._owner, TTL_S)
+        if lease is None:
             log.info("waiting for the control lease of another control plane")
             await self._clock.sleep(RENEW_S / 5)
-
-    async def _fresh(self, lease: Lease) -> Lease:
-        """A generation that no earlier process of ours ever wrote under."""
+            return None
         await self._store.release(lease)
-        again = await self._store.acquire(LEASE, self._owner, TTL_S)
-        if again is None:
-            raise Fenced("another control plane took the control lease")
-        return again
+        return await self._store.acquire(LEASE, self._owner, TTL_S)
 
     async def _hold(self, lease: Lease, while_leading: Callable[[Fence], Awaitable[None]]) -> None:
         work = asyncio.ensure_future(while_leading(Fence(LEASE, lease.generation)))
@@ -79,11 +76,23 @@ class Leadership:
             await asyncio.gather(work, renew, return_exceptions=True)
 
     async def _renew(self, lease: Lease) -> None:
+        """Renew until it is lost. A store that cannot be reached is asked again for as long as the lease holds."""
+        good_until = self._clock.monotonic() + TTL_S
+        wait_s = RENEW_S
         while True:
-            await self._clock.sleep(RENEW_S)
-            renewed = await self._store.acquire(LEASE, self._owner, TTL_S)
+            await self._clock.sleep(wait_s)
+            asked_at = self._clock.monotonic()
+            try:
+                renewed = await self._store.acquire(LEASE, self._owner, TTL_S)
+            except Exception:
+                if asked_at >= good_until:
+                    raise
+                log.exception("cannot renew the control lease", left_s=round(good_until - asked_at, 1))
+                wait_s = RETRY_S
+                continue
             if renewed is None or renewed.generation != lease.generation:
                 raise Fenced("the control lease passed to another control plane")
+            good_until, wait_s = asked_at + TTL_S, RENEW_S
 
     async def step_down(self) -> None:
         """Give the lease up at a clean stop, so that a successor need not wait."""
