@@ -215,3 +215,21 @@ def test_an_operation_that_needs_a_person_ends_the_wait_for_it():
 
     with pytest.raises(WaitFailed, match="delete ended needs_attention: two processes"):
         client_of(handler).operations.wait("op-9")
+
+
+def test_the_look_at_the_deadline_has_time_to_be_answered():
+    limits = []
+
+    def starting(request):
+        limits.append(request.extensions["timeout"]["read"])
+        return deployment("DEPLOYING")
+
+    with pytest.raises(WaitTimeout):
+        client_of(Script(starting)).deployments.wait("gemma", "ready", timeout_s=2)
+    assert limits == [2.0, 1.0, LAST_LOOK_S]
+
+
+def test_a_deployment_whose_tombstone_is_gone_as_well_was_deleted_all_the_same():
+    missing = httpx.Response(404, json={"code": "not_found", "message": "there is no Deployment default/gemma"})
+    script = Script(deployment("DEACTIVATING"), missing)
+    assert not client_of(script).deployments.wait("gemma", "stopped").serving

@@ -219,3 +219,15 @@ def test_a_run_completes_only_by_completing(state, completed, stopped):
 )
 def test_an_operation_is_done_only_when_it_succeeded(state, want):
     assert type(judge_operation({"operation": "delete", "state": state})) is want
+
+
+@pytest.mark.parametrize("bound", [None, Bound("rev-1", "op-1", "dep-1")])
+def test_zero_while_a_promotion_is_on_its_way_is_not_ready_whoever_asks(bound):
+    during = shown("SCALED_TO_ZERO", promotion_in_progress=True, candidate_revision="rev-2")
+    assert isinstance(judge("ready", during, bound), KeepPolling)
+
+
+def test_a_bound_revision_that_a_later_one_replaced_fails_the_wait_and_says_so():
+    beside = Beside({"id": "rev-2", "number": 2, "state": "superseded"})
+    verdict = judge("promoted", shown("ACTIVE", active_revision="rev-3"), Bound("rev-2", None, "dep-1"), beside)
+    assert verdict == Failed("revision 2 was replaced by a later one")
