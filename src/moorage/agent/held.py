@@ -188,6 +188,9 @@ class HeldWorker:
             code = "start.invalid" if cause.code == "start_invalid" else "create.failed"
             self._fail_unborn(reason(code, error=cause.message))
             return
+        except OSError as cause:
+            self._fail_unborn(reason("setup.failed", feature="directories", error=str(cause)))
+            return
         self.process = process
         if self._stop is not None:
             await self._send_stop(process, self._stop)

@@ -17,6 +17,7 @@ def prune_logs(base: Path, held: Collection[Path], keep: int) -> None:
     ended.sort(key=lambda p: p.stat().st_mtime, reverse=True)
     for folder in ended[keep:]:
         shutil.rmtree(folder)
+    in_use = {p.parent for p in held}
     for worker in base.glob("*"):
-        if not any(worker.iterdir()):
+        if worker not in in_use and not any(worker.iterdir()):
             worker.rmdir()

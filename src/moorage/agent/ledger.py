@@ -118,10 +118,10 @@ class Ledger:
         await self._write(_epoch(worker, epoch))
 
     async def record(self, seq: int, body: str, attempt: Attempt | None) -> None:
-        """Write a report that waits to be acknowledged, and the attempt as it then is."""
+        """Write a report that waits to be acknowledged, and the attempt (with its epoch) as it then is."""
         statements: list[_Statement] = [("INSERT OR REPLACE INTO outbox VALUES (?, ?)", (seq, body))]
         if attempt is not None:
-            statements.append(_upsert(attempt))
+            statements += [*_epoch(attempt.worker, attempt.epoch), _upsert(attempt)]
         await self._write(statements)
 
     async def update(self, attempt: Attempt) -> None:

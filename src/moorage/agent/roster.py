@@ -13,6 +13,7 @@ from typing import Any
 from moorage.agent import words
 from moorage.agent.desired import Actions, HeldView, compare
 from moorage.agent.held import HeldWorker, Means
+from moorage.agent.keeping import prune_logs
 from moorage.agent.ledger import Attempt, Remembered
 from moorage.wire.agent import Assignment, Held, Stop
 
@@ -121,7 +122,7 @@ class Roster:
         return HeldView(attempt.epoch, worker.born, attempt.gone, settled)
 
     def _start(self, assignment: Assignment) -> None:
-        self._saw(assignment)
+        self._seen[assignment.worker] = max(assignment.epoch, self._seen.get(assignment.worker, 0))
         cookie = f"{self._rng.getrandbits(128):032x}"
         folder = self._means.config.home / "workers" / assignment.worker / f"{assignment.epoch}-{cookie[:8]}"
         attempt = Attempt(
@@ -135,18 +136,14 @@ class Roster:
         worker = self._held[assignment.worker] = HeldWorker(attempt, self._means, self._on_change)
         worker.begin()
 
-    def _saw(self, assignment: Assignment) -> None:
-        if assignment.epoch > self._seen.get(assignment.worker, 0):
-            self._seen[assignment.worker] = assignment.epoch
-            self._keep(self._means.ledger.saw(assignment.worker, assignment.epoch))
-
     def _confirm_absent(self, assignment: Assignment) -> None:
         """A stop for what is not here: its absence is proven by the ledger, so it is confirmed."""
         key = (assignment.worker, assignment.epoch)
         if key in self._confirmed:
             return
         self._confirmed.add(key)
-        self._saw(assignment)
+        self._seen[key[0]] = max(key[1], self._seen.get(key[0], 0))
+        self._keep(self._means.ledger.saw(*key))
         attempt = Attempt(worker=key[0], epoch=key[1], cookie="", folder="", assignment="", gone=True)
         self._means.outbox.note(attempt, [words.cancelled(None, False)], gone=True)
 
@@ -162,6 +159,7 @@ class Roster:
         self._means.ports.give_back(name)
         self._keep(worker.close())
         self._keep(self._means.ledger.forget(name))
+        prune_logs(self._means.config.home / "workers", self.folders(), self._means.config.logs_kept)
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -119,7 +119,7 @@ class HostedProcess:
         return True
 
     def _unwatch(self, *names: str) -> None:
-        for name in names or tuple(self._fds):
+        for name in names:
             fd = self._fds.pop(name, None)
             if fd is not None:
                 self._loop.remove_reader(fd)
@@ -155,7 +155,7 @@ class HostedProcess:
 
     def _on_shim_end(self) -> None:
         """The shim has ended: after its work, or by violence."""
-        self._unwatch()
+        self._unwatch(*self._fds)
         if self._shim is not None:
             self._shim.wait()
         self._read_identity()
@@ -183,7 +183,7 @@ class HostedProcess:
             self._done_running()
 
     def _on_unknown_end(self) -> None:
-        self._unwatch()
+        self._unwatch(*self._fds)
         if not self.exited.done():
             self._done_exited(Exit(None, error=self._shim_error() or DIED))
         self._end_strays(9, 0.0)
@@ -297,7 +297,8 @@ class HostedProcess:
             self.gone.set_result(None)
 
     def close(self) -> None:
-        """Stop watching. What runs goes on running."""
-        self._unwatch()
+        """Stop watching. What runs goes on running; a shim of ours that is about to end is still collected."""
+        ending = self._shim is not None and self.gone.done()
+        self._unwatch(*(name for name in tuple(self._fds) if not (ending and name == "shim")))
         if self._sweep is not None:
             self._sweep.cancel()

@@ -9,7 +9,6 @@ spoken to through a FIFO there, so no pid is involved; without a shim every proc
 the worker's cookie.
 """
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -75,7 +74,8 @@ class ProcessHost:
         process = HostedProcess(intent.folder, intent.cookie, self._clock, shim=shim)
         process.watch()
         if self._keep_spare:
-            asyncio.get_running_loop().call_soon(self._fill_spare)
+            # Not before this one runs: an interpreter that starts would take the CPU from it.
+            process.running.add_done_callback(lambda _: self._fill_spare())
         return process
 
     async def adopt(self, folder: Path, cookie: str) -> HostedProcess | None:
@@ -92,6 +92,7 @@ class ProcessHost:
 
     def close(self) -> None:
         """Let the spare shim go. What runs goes on running."""
+        self._keep_spare = False
         if self._spare is not None:
             _dismiss(self._spare)
             self._spare = None
@@ -112,7 +113,7 @@ class ProcessHost:
         return fresh
 
     def _fill_spare(self) -> None:
-        if self._spare is None:
+        if self._spare is None and self._keep_spare:
             self._spare = self._spawn()
 
     def _spawn(self) -> subprocess.Popen[bytes]:

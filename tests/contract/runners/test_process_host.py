@@ -97,6 +97,38 @@ async def test_many_at_once_are_kept_apart(world):
     assert [e.code for e in ends] == list(range(1, 9))
 
 
+async def test_ended_shims_are_collected_and_leave_no_zombie_and_no_descriptor(world):
+    first = await world.start("/bin/true")
+    await end_of(first)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    shims = []
+    for _ in range(5):
+        process = await world.start("/bin/true")
+        shims.append((process.identity.shim_pid, process.identity.shim_ticks))
+        await end_of(process)
+        process.close()
+    await until(lambda: not any(start_ticks(pid) == ticks for pid, ticks in shims))
+    await until(
+        lambda: len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+    )  # the spare shim's pipe comes and goes
+
+
+async def test_a_kill_for_memory_is_told_from_any_other_kill(world):
+    group = Path("/sys/fs/cgroup/memory") / f"moorage-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(32 << 20))
+    except OSError:
+        pytest.skip("no memory cgroup that this user may make")
+    try:
+        eat = f"{sys.executable} -c 'x = bytearray(512 << 20)'"
+        process = await world.start("/bin/sh", "-c", f"echo $$ > {group}/cgroup.procs && exec {eat}")
+        how = await end_of(process)
+        assert (how.signal, how.oom) == (signal.SIGKILL, True)
+    finally:
+        group.rmdir()
+
+
 # What it is given
 
 

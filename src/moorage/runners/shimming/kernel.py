@@ -53,11 +53,21 @@ def write_whole(path: str, text: str, *, sync: bool) -> None:
         os.close(fd)
     os.rename(path + ".new", path)
     if sync:
-        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _fsync(os.path.dirname(path) or ".")
+
+
+def sync(path: str) -> None:
+    """Have a file and its name on disk when this returns."""
+    _fsync(path)
+    _fsync(os.path.dirname(path) or ".")
+
+
+def _fsync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def stat_fields(pid: int) -> list[bytes] | None:

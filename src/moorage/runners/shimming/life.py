@@ -31,6 +31,7 @@ from .kernel import (
     slurp,
     start_ticks,
     stat_fields,
+    sync,
     write_whole,
 )
 from .log import Log
@@ -77,8 +78,11 @@ class Shim:
         self._drain()  # so that the last words are in the log when the exit is told
         record = self._record(failure)
         self._event("exit " + record.replace("\n", " "))
-        write_whole(f"{self.folder}/exit", record, sync=True)
+        write_whole(f"{self.folder}/exit", record, sync=False)
         self._event("exited")
+        if self._empty():
+            self._event("gone")  # told before the disk has it: capacity waits for this
+        sync(f"{self.folder}/exit")
         self._sweep()
         write_whole(f"{self.folder}/gone", "", sync=True)
         self._event("gone")
@@ -202,14 +206,22 @@ class Shim:
         long before the server behind it has finished its streams).
         """
         pause, pause_ms = select.poll(), SWEEP_PAUSE_MS
-        while True:
+        while not self._empty():
             grace = self.kill_at is not None and time.monotonic() < self.kill_at
             self._kill_tree(spared=self.child.pid if grace else 0)
             self._drain()
-            if not self._reap() and not self._descendants() and not self.cgroup.members() and self.cgroup.remove():
-                return
             pause.poll(pause_ms)
             pause_ms = min(pause_ms * 2, 20 if grace else SWEEP_PAUSE_MAX_MS)
+        self._drain()
+
+    def _empty(self) -> bool:
+        """Whether the tree is proven empty; its cgroup is then removed too.
+
+        As the reaper of all below it, a process without children has no descendants either.
+        """
+        if self._reap() or (not self.reaper and self._descendants()):
+            return False
+        return not self.cgroup.members() and self.cgroup.remove()
 
     def _drain(self) -> None:
         """Take what is in the pipe now; bounded, since something left of the tree may write for ever."""
