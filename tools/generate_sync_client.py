@@ -93,6 +93,7 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     if name == "__init__" and len(node.args.args) == 2 and not node.args.kwonlyargs:
         return []  # made by the client only
     answer = ast.unparse(node.returns) if node.returns else "None"
+    answer = answer.strip("'")
     answer = answer.replace("AsyncGenerator[Json, None]", "Generator[Json]").replace("Async", "")
     marks = [f"    @{ast.unparse(mark)}" for mark in node.decorator_list]
     arguments = ast.unparse(_without_defaults(node.args))

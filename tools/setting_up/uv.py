@@ -80,8 +80,11 @@ def uv_environment() -> dict[str, str]:
     for name in ("VIRTUAL_ENV", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_INDEX", "UV_FIND_LINKS"):
         env.pop(name, None)
     mine = VENV / "bin" / "python"
+    scratch = CACHE / "tmp"  # uv keeps a lock file in the temporary folder
+    scratch.mkdir(parents=True, exist_ok=True)
     env.update(
         UV_CACHE_DIR=str(CACHE / "uv"),
+        TMPDIR=str(scratch),
         UV_PROJECT_ENVIRONMENT=str(VENV),
         UV_PYTHON=str(mine if mine.exists() else Path(sys.executable)),
         UV_PYTHON_DOWNLOADS="never",

@@ -139,6 +139,7 @@ def test_everything_that_uv_writes_lies_inside_the_checkout(a_checkout: SimpleNa
     install.bootstrap(["full"])
     _, env = a_checkout.ran[0]
     assert Path(env["UV_CACHE_DIR"]).is_relative_to(a_checkout.root)
+    assert Path(env["TMPDIR"]).is_relative_to(a_checkout.root)
     assert Path(env["UV_PROJECT_ENVIRONMENT"]) == a_checkout.root / ".venv"
     assert env["UV_PYTHON_DOWNLOADS"] == "never"
 
