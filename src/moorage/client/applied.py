@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from moorage.client.waiting import Bound, Goal
-from moorage.client.watching import INTERVAL_S, Outcome
+from moorage.client.session import INTERVAL_S
 
 if TYPE_CHECKING:
     from moorage.client.deployments import AsyncDeployments
+    from moorage.client.waiting import Bound
+    from moorage.client.watching import Outcome
 
 Json = dict[str, Any]
 
@@ -33,18 +34,20 @@ class AsyncApplied:
     _deployments: "AsyncDeployments" = field(repr=False)
 
     @property
-    def bound(self) -> Bound:
+    def bound(self) -> "Bound":
         """What a wait for this belongs to."""
+        from moorage.client.waiting import Bound
+
         return Bound(self.revision, self.operation, self.deployment.get("id"))
 
     async def wait(
         self,
-        goal: str = Goal.READY,
+        goal: str = "ready",
         *,
         timeout_s: float | None = 600.0,
         interval_s: float = INTERVAL_S,
         on_status: Callable[[Json], None] | None = None,
-    ) -> Outcome:
+    ) -> "Outcome":
         """Wait for a goal of this revision; never satisfied, nor failed, by an older one.
 
         Args:
@@ -67,6 +70,6 @@ class AsyncApplied:
             on_status=on_status,
         )
 
-    async def wait_for_active(self, timeout: float | None = 600.0) -> Outcome:
+    async def wait_for_active(self, timeout: float | None = 600.0) -> "Outcome":
         """Wait until it is ready. `timeout` in seconds. Errors as in `wait`."""
-        return await self.wait(Goal.READY, timeout_s=timeout)
+        return await self.wait("ready", timeout_s=timeout)

@@ -1,15 +1,17 @@
 """Deployments: apply, look, switch, wait. Written once; `sync` has the same with blocking methods."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moorage.client.applied import AsyncApplied
 from moorage.client.documents import Spec, plain_document
 from moorage.client.logs import log_lines
-from moorage.client.session import Session, fleet_path
-from moorage.client.waiting import DEPLOYMENT_GOALS, Beside, Bound, Goal, judge, needs_beside
-from moorage.client.watching import INTERVAL_S, Outcome, Sight, Watch, watch
-from moorage.domain.errors import InvalidSpec, NotFound
+from moorage.client.session import INTERVAL_S, Session
+from moorage.domain.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from moorage.client.waiting import Bound
+    from moorage.client.watching import Outcome
 
 Json = dict[str, Any]
 Items = list[Json]
@@ -169,14 +171,14 @@ class AsyncDeployments:
     async def wait(
         self,
         name: str,
-        goal: str = Goal.READY,
+        goal: str = "ready",
         *,
         timeout_s: float | None = 600.0,
-        bound: Bound | None = None,
+        bound: "Bound | None" = None,
         interval_s: float = INTERVAL_S,
         on_status: Callable[[Json], None] | None = None,
         namespace: str | None = None,
-    ) -> Outcome:
+    ) -> "Outcome":
         """Wait for a goal.
 
         Args:
@@ -192,80 +194,16 @@ class AsyncDeployments:
             WaitTimeout: time is over.
             NotFound: there was none to begin with.
         """
-        if goal not in DEPLOYMENT_GOALS:
-            known = ", ".join(sorted(DEPLOYMENT_GOALS))
-            raise InvalidSpec(f"a deployment cannot be waited for until {goal!r}", remedy=f"wait for one of: {known}")
-        namespace = namespace or self._session.namespace
-        watched = _Watched(self._session, namespace, name, Goal(goal), bound or Bound())
-        what = Watch(str(goal), f"Deployment {namespace}/{name}", name, timeout_s, interval_s, on_status)
-        return await watch(what, watched.look, self._session.transport)
+        from moorage.client.deployment_wait import wait_for, watch_of
+
+        where = namespace or self._session.namespace
+        what = watch_of(where, name, goal, timeout_s=timeout_s, interval_s=interval_s, on_status=on_status)
+        return await wait_for(self._session, where, what, bound)
 
     async def _post(self, name: str, verb: str, namespace: str | None, *, key: str | None, body: Any = None) -> Json:
         path = self._session.path("deployments", name, verb, namespace=namespace)
         answer: Json = await self._session.change("POST", path, body=body, key=key)
         return answer
-
-
-class _Watched:
-    """Reads what the rules need, and remembers what was seen, so that a deletion is told from a wrong name."""
-
-    def __init__(self, session: Session, namespace: str, name: str, goal: Goal, bound: Bound) -> None:
-        self._session = session
-        self._path = session.path("deployments", name, namespace=namespace)
-        self._goal = goal
-        self._bound = bound
-
-    async def look(self, limit_s: float) -> Sight:
-        """One look; all reads of it share the limit."""
-        clock = self._session.transport
-        until = clock.monotonic() + limit_s
-        found = await self._deployment(limit_s)
-        self._bound = Bound(self._bound.revision, self._bound.operation, self._bound.deployment or found.get("id"))
-        beside = Beside()
-        if needs_beside(found, self._bound) and not found.get("deleted"):
-            beside = await self._beside(lambda: max(until - clock.monotonic(), 0.05))
-        return Sight(found, judge(self._goal, found, self._bound, beside))
-
-    async def _deployment(self, limit_s: float) -> Json:
-        try:
-            found: Json = await self._session.get(self._path, limit_s=limit_s)
-        except NotFound:
-            gone = await self._tombstone(limit_s)
-            if gone is None:
-                raise
-            return gone
-        return found
-
-    async def _tombstone(self, limit_s: float) -> Json | None:
-        """What is left of it. Without a tombstone of the right identity there never was one."""
-        try:
-            found = await self._session.get(self._path, limit_s=limit_s, deleted="true")
-        except NotFound:
-            return {"deleted": True} if self._bound.deployment else None
-        items = found.get("items", [found]) if isinstance(found, dict) else found
-        return {**items[-1], "deleted": True} if items else None
-
-    async def _beside(self, left_s: Callable[[], float]) -> Beside:
-        revision = operation = None
-        if self._goal is not Goal.STOPPED:
-            revision = await self._revision(left_s())
-            if self._bound.operation is not None:
-                operation = await self._operation(self._bound.operation, left_s())
-        return Beside(revision, operation)
-
-    async def _revision(self, limit_s: float) -> Json | None:
-        try:
-            revisions = await self._session.all(f"{self._path}/revisions", limit_s=limit_s)
-        except NotFound:  # deleted between two reads: the next look says so
-            return None
-        return next((r for r in revisions if r.get("id") == self._bound.revision), None)
-
-    async def _operation(self, uid: str, limit_s: float) -> Json | None:
-        try:
-            found: Json = await self._session.get(fleet_path("operations", uid), limit_s=limit_s)
-        except NotFound:  # pruned: the deployment and its revision still tell
-            return None
-        return found
 
 
 def _applied(answer: Json, plain: Json, deployments: AsyncDeployments) -> AsyncApplied:

@@ -1,11 +1,12 @@
 """Machines and operations: what belongs to no namespace."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from moorage.client.session import Session, fleet_path
-from moorage.client.waiting import judge_operation
-from moorage.client.watching import INTERVAL_S, Outcome, Sight, Watch, watch
+from moorage.client.session import INTERVAL_S, Session, fleet_path
+
+if TYPE_CHECKING:
+    from moorage.client.watching import Outcome
 
 Json = dict[str, Any]
 Items = list[Json]
@@ -80,13 +81,16 @@ class AsyncOperations:
         timeout_s: float | None = 600.0,
         interval_s: float = INTERVAL_S,
         on_status: Callable[[Json], None] | None = None,
-    ) -> Outcome:
+    ) -> "Outcome":
         """Wait until it succeeded.
 
         Raises:
             WaitFailed: it failed, was cancelled or needs a person.
             WaitTimeout: time is over.
         """
+
+        from moorage.client.waiting import judge_operation
+        from moorage.client.watching import Sight, Watch, watch
 
         async def look(limit_s: float) -> Sight:
             found = await self._session.get(fleet_path("operations", operation), limit_s=limit_s)

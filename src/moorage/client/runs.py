@@ -1,15 +1,16 @@
 """Runs and their workers."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moorage.client.deployments import selector
 from moorage.client.documents import Spec, plain_document
 from moorage.client.logs import log_lines
-from moorage.client.session import Session
-from moorage.client.waiting import RUN_GOALS, Goal, judge_run
-from moorage.client.watching import INTERVAL_S, Outcome, Sight, Watch, watch
+from moorage.client.session import INTERVAL_S, Session
 from moorage.domain.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from moorage.client.watching import Outcome
 
 Json = dict[str, Any]
 Items = list[Json]
@@ -81,21 +82,24 @@ class AsyncRuns:
     async def wait(
         self,
         name: str,
-        goal: str = Goal.COMPLETED,
+        goal: str = "completed",
         *,
         timeout_s: float | None = 600.0,
         interval_s: float = INTERVAL_S,
         on_status: Callable[[Json], None] | None = None,
         namespace: str | None = None,
-    ) -> Outcome:
+    ) -> "Outcome":
         """Wait until it completed, or for goal `stopped` until it ended however. Errors as for deployments."""
+        from moorage.client.waiting import RUN_GOALS, judge_run
+        from moorage.client.watching import Sight, Watch, watch
+
         if goal not in RUN_GOALS:
             known = ", ".join(sorted(RUN_GOALS))
             raise InvalidSpec(f"a run cannot be waited for until {goal!r}", remedy=f"wait for one of: {known}")
         namespace = namespace or self._session.namespace
         path = self._session.path("runs", name, namespace=namespace)
 
-        async def look(limit_s: float) -> Sight:
+        async def look(limit_s: float) -> "Sight":
             run = await self._session.get(path, limit_s=limit_s)
             return Sight(run, judge_run(goal, run))
 

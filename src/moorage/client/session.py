@@ -26,6 +26,9 @@ RESUME_WAIT_S = 0.5
 RESUME_WAIT_MAX_S = 5.0
 
 PAGE = 500
+INTERVAL_S = 1.0
+"""Between two reads of a wait: a deployment takes seconds to start, and a read costs the server a millisecond."""
+
 SSE = "text/event-stream"
 
 API = "/api/v1"

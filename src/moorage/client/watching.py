@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.client.calls import Transport
+from moorage.client.session import INTERVAL_S
 from moorage.client.waiting import Done, Failed, Verdict
 from moorage.domain.errors import MoorageError, NotFound, WaitFailed, WaitTimeout
 
-INTERVAL_S = 1.0
 POLL_LIMIT_S = 10.0
 """A healthy control plane answers in milliseconds; after ten seconds another connection is the better try."""
 
