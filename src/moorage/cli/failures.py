@@ -29,6 +29,7 @@ from moorage.domain.errors import (
 OK, FAILED, USAGE, TIMEOUT, NOT_FOUND, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 DEFECT = 70
 SHOWN_ERRORS = 20
+SHOWN_LOG_LINES = 15
 
 _CODES: tuple[tuple[type[MoorageError], int], ...] = (
     (WaitTimeout, TIMEOUT),
@@ -68,30 +69,27 @@ def block(error: MoorageError) -> str:
         if len(untold) > SHOWN_ERRORS:
             lines.append(f"  … and {len(untold) - SHOWN_ERRORS} more")
     if isinstance(error, (WaitFailed, WaitTimeout)):
-        lines += last_seen(error.last)
+        lines += last_seen(error.last, error.message)
     if error.remedy:
         lines.append(f"  to do: {error.remedy}")
     return "\n".join(lines)
 
 
-def last_seen(last: dict[str, Any]) -> list[str]:
-    """The state, reason and log that a wait ended with."""
-    lines = []
+def last_seen(last: dict[str, Any], told: str = "") -> list[str]:
+    """The state, reason and log that a wait ended with, but for what `told` says already."""
     word = last.get("phase") or last.get("state") or last.get("status")
-    reason = last.get("reason") or {}
-    if word:
-        lines.append(f"  state: {word}")
-    if reason.get("message"):
-        lines.append(f"  why:   {reason['message']}")
     failure = last.get("last_failure") or {}
-    cause = failure.get("reason") or {}
-    if isinstance(cause, dict) and cause.get("message") and cause["message"] != reason.get("message"):
-        lines.append(f"  cause: {cause['message']}")
-    if failure.get("exit_code") is not None:
-        lines.append(f"  exit:  {failure['exit_code']}")
-    if failure.get("log"):
-        lines.append("  last lines of its log:")
-        lines += [f"    | {line}" for line in str(failure["log"]).splitlines()[-15:]]
+    cause = failure.get("reason") if isinstance(failure.get("reason"), dict) else None
+    facts = [
+        ("state", word),
+        ("why", (last.get("reason") or {}).get("message")),
+        ("cause", (cause or {}).get("message")),
+        ("exit", None if failure.get("exit_code") is None else f"exit code {failure['exit_code']}"),
+    ]
+    lines = [f"  {name + ':':<7}{text}" for name, text in facts if text and str(text) not in told]
+    log = str(failure.get("log") or "").splitlines()
+    if len(log) > 1 or (log and log[0] not in told):
+        lines += ["  last lines of its log:", *(f"    | {line}" for line in log[-SHOWN_LOG_LINES:])]
     return lines
 
 

@@ -94,7 +94,8 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
 
     run.__doc__ = function.__doc__
     run.__name__ = function.__name__
-    run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    # click's own decorators keep the options of what they wrap here until `click.command` collects them
+    run.__dict__["__click_params__"] = getattr(function, "__click_params__", [])
     with_output = click.option(
         "--output",
         "-o",

@@ -1,5 +1,6 @@
 """How the demonstration speaks: numbered steps, commands it runs, what was measured. Prints; decides nothing."""
 
+import contextlib
 import shutil
 import sys
 import textwrap
@@ -9,6 +10,13 @@ from moorage.cli.times import took
 
 _BOLD, _DIM, _GREEN, _RED, _CYAN, _OFF = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[31m", "\x1b[36m", "\x1b[0m"
 INDENT = "   "
+
+
+def write(text: str) -> None:
+    """Show it. A terminal that went away is no reason to leave processes behind: then nobody reads, and it is let go."""
+    with contextlib.suppress(OSError):
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 class Narrator:
@@ -87,10 +95,9 @@ class Narrator:
 
     def _write(self, text: str) -> None:
         if self._passing:
-            sys.stdout.write("\r\x1b[K")
+            text = f"\r\x1b[K{text}"
             self._passing = False
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        write(text)
 
 
 class Stream:
@@ -117,19 +124,17 @@ class Stream:
         """The answer is over."""
         self._flush("\n")
         if self.column:
-            sys.stdout.write("\n")
-        sys.stdout.flush()
+            write("\n")
 
     def _flush(self, after: str) -> None:
         if self.column and self.column + len(self.word) + 1 > self.width:
-            sys.stdout.write("\n")
+            write("\n")
             self.column = 0
         if self.word:
             lead = f"{INDENT}│ " if self.column == 0 else " "
-            sys.stdout.write(lead + self.word)
+            write(lead + self.word)
             self.column += len(self.word) + 1
         if after == "\n" and self.column:
-            sys.stdout.write("\n")
+            write("\n")
             self.column = 0
         self.word = ""
-        sys.stdout.flush()

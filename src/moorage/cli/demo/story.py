@@ -226,13 +226,15 @@ def play(env: Mapping[str, str], *, keep: bool) -> int:
     narrator = Narrator()
     stage = set_up(env)
     story = Story(stage, narrator)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for signum in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal is a Ctrl-C as well
+        signal.signal(signum, signal.default_int_handler)
     narrator.title("Moorage, on this machine, in seven steps. All of it lies in a temporary folder and goes again.")
     outcome = _perform(story)
     if keep and outcome == 0:
         _how_to_reach(stage, narrator)
         return 0
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it behind
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it behind
     clean = story.clean_up()
     narrator.closing(outcome == 0 and clean)
     return outcome or (0 if clean else 1)
