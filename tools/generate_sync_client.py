@@ -102,6 +102,9 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 def _without_defaults(args: ast.arguments) -> ast.arguments:
     ellipsis = ast.Constant(...)
+    for argument in (*args.args, *args.kwonlyargs):
+        if isinstance(argument.annotation, ast.Constant):  # in quotes, for what is loaded late
+            argument.annotation = ast.parse(str(argument.annotation.value), mode="eval").body
     return ast.arguments(
         posonlyargs=args.posonlyargs,
         args=args.args,

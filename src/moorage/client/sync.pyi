@@ -74,7 +74,7 @@ class Deployments:
         goal: str = ...,
         *,
         timeout_s: float | None = ...,
-        bound: "Bound | None" = ...,
+        bound: Bound | None = ...,
         interval_s: float = ...,
         on_status: Callable[[Json], None] | None = ...,
         namespace: str | None = ...,
