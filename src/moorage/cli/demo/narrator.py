@@ -13,7 +13,7 @@ INDENT = "   "
 
 
 def write(text: str) -> None:
-    """Show it. A terminal that went away is no reason to leave processes behind: then nobody reads, and it is let go."""
+    """Show it. Where the terminal went away nobody reads it, and the work (the clean-up above all) goes on."""
     with contextlib.suppress(OSError):
         sys.stdout.write(text)
         sys.stdout.flush()
