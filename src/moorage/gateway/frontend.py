@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, cast
 from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse, Serve
 from moorage.decide.serving.routing import NOT_LOADED, not_found
 from moorage.gateway import answers
-from moorage.gateway.exchange import Exchange, Phase
+from moorage.gateway.exchange import BODY, CLOSED, IDLE, SENT, Exchange
 from moorage.gateway.framing import ChunkCounter, FramingError
-from moorage.gateway.heads import BadHead, Kind, RequestHead, parse_request
+from moorage.gateway.heads import ENDPOINT, MODEL, OWN, BadHead, RequestHead, parse_request
 from moorage.gateway.skim import ModelSkimmer, Skimmed
 
 if TYPE_CHECKING:
@@ -57,18 +57,18 @@ class ClientConnection(Exchange):
     def data_received(self, data: bytes) -> None:
         """Bytes of a head, of a body, or of a request after this one."""
         phase = self._phase
-        if phase == Phase.IDLE:
+        if phase == IDLE:
             self._take(self._buffer + data if self._buffer else data)
-        elif phase == Phase.BODY:
+        elif phase == BODY:
             self._take_body(data)
-        elif phase == Phase.SENT:
+        elif phase == SENT:
             self._buffer += data
             if len(self._buffer) > _PIPELINED_BYTES_MAX:
                 self.pause_body()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: whatever runs for it ends now."""
-        self._phase = Phase.CLOSED
+        self._phase = CLOSED
         self.hub.left(self)
         if self.endpoint is None:
             return
@@ -129,17 +129,17 @@ class ClientConnection(Exchange):
         have = len(data) - start
         if length < 0:
             self._counter = ChunkCounter()
-            self._phase = Phase.BODY
+            self._phase = BODY
         elif have >= length:
-            self._phase = Phase.SENT
+            self._phase = SENT
             if have == length:
                 return data[start:] if length else b""
             self._buffer = data[start + length :]
             return data[start : start + length]
         else:
             self._left = length
-            self._phase = Phase.BODY
-        if self._phase == Phase.BODY:
+            self._phase = BODY
+        if self._phase == BODY:
             self.deadline = self.hub.tick + self.hub.config.body_timeout_s
         return data[start:]
 
@@ -149,10 +149,10 @@ class ClientConnection(Exchange):
         router = self.hub.router
         if head.length > self.hub.config.body_bytes_max:
             self.refuse(Refuse(413, "body_too_large", "the request's body is too large for this gateway"))
-        elif head.kind == Kind.MODEL:
+        elif head.kind == MODEL:
             self._forward = head.forwards[0].head
             self._skim(body)
-        elif head.kind == Kind.ENDPOINT:
+        elif head.kind == ENDPOINT:
             for forward in head.forwards:
                 endpoint = router.find(forward.name)
                 if endpoint is not None:
@@ -160,7 +160,7 @@ class ClientConnection(Exchange):
                     self._decide(endpoint, body)
                     return
             self.refuse(not_found(head.forwards[0].name) if router.generation else NOT_LOADED)
-        elif head.kind == Kind.OWN:
+        elif head.kind == OWN:
             status, content_type, document = self.hub.own.answer(head)
             self._own_answer(status, document, content_type, None)
         else:
@@ -168,7 +168,7 @@ class ClientConnection(Exchange):
 
     def _skim(self, body: bytes) -> None:
         """Look for the model's name in what has come of the body."""
-        if self._phase == Phase.SENT and self._counter is None:
+        if self._phase == SENT and self._counter is None:
             self._named(ModelSkimmer().feed(body, True), body)
             return
         if self._skimmer is None:
@@ -188,7 +188,7 @@ class ClientConnection(Exchange):
         elif self._counter.payload:
             self._payload += b"".join(self._counter.payload)
             self._counter.payload.clear()
-        found = self._skimmer.feed(self._payload, self._phase == Phase.SENT)
+        found = self._skimmer.feed(self._payload, self._phase == SENT)
         if found is not Skimmed.MORE:
             self._payload = bytearray()
             if self._counter is not None:
@@ -217,12 +217,12 @@ class ClientConnection(Exchange):
         self.endpoint = endpoint
         self.held_until = self.started + endpoint.route.limits.queue_timeout_s
         if body and not self._pending:
-            part = body if self._phase == Phase.SENT and self._counter is None else self._cut_or_refuse(body)
+            part = body if self._phase == SENT and self._counter is None else self._cut_or_refuse(body)
             if part is None:
                 return
             self._pending.append(part)
             self._pending_bytes = len(part)
-        elif self.head.expects_continue and self._phase == Phase.BODY and not self._pending:
+        elif self.head.expects_continue and self._phase == BODY and not self._pending:
             self.transport.write(answers.CONTINUE)
         self.act(self.hub.router.arrive(endpoint, self, self.started))
 
@@ -258,7 +258,7 @@ class ClientConnection(Exchange):
         self._pending_bytes = 0
         if self._writing_paused:
             upstream.pause()
-        if self._phase == Phase.BODY:
+        if self._phase == BODY:
             self.deadline = self.hub.tick + self.hub.config.body_timeout_s
             self.resume_body()
         else:
@@ -274,12 +274,12 @@ class ClientConnection(Exchange):
             return
         if self.upstream is not None:
             self.upstream.transport.write(part)
-            if self._phase == Phase.SENT:
+            if self._phase == SENT:
                 self.deadline = self.hub.tick + self._stall_s
             return
         self._pending.append(part)
         self._pending_bytes += len(part)
-        if self._pending_bytes > _HELD_BODY_BYTES_MAX and self._phase == Phase.BODY:
+        if self._pending_bytes > _HELD_BODY_BYTES_MAX and self._phase == BODY:
             self.pause_body()
             self.deadline = inf  # it is ours now that the client cannot send more
 
@@ -296,7 +296,7 @@ class ClientConnection(Exchange):
             return None
         if end < 0:
             return data
-        self._phase = Phase.SENT
+        self._phase = SENT
         if end == len(data):
             return data
         self._buffer = data[end:]
@@ -313,11 +313,11 @@ class ClientConnection(Exchange):
 
     def _next(self) -> None:
         """Go on with a request that came while the one before it was answered."""
-        if self._phase == Phase.IDLE and self._buffer:
+        if self._phase == IDLE and self._buffer:
             data, self._buffer = self._buffer, b""
             self._take(data)
 
     def close_if_idle(self) -> None:
         """Close a connection on which no request runs."""
-        if self._phase == Phase.IDLE and not self._buffer:
+        if self._phase == IDLE and not self._buffer:
             self._end(close=True)

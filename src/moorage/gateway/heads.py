@@ -6,9 +6,7 @@ head holds everything that its bytes mean, so equal bytes may share one object.
 """
 
 import re
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import httptools
 
@@ -23,6 +21,9 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     )
 )
+_STOPPING = _HOP_BY_HOP | {b"expect", b"x-request-id"}
+_USUAL_WORDS = frozenset((b"keep-alive", b"close", b"upgrade", b"te"))
+_NONE_NAMED: frozenset[bytes] = frozenset()
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 _SANE_TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+")
 _CACHED_BYTES_MAX = 4096
@@ -41,32 +42,26 @@ class BadHead(Exception):
         self.message = message
 
 
-class Kind(IntEnum):
-    """Who answers a path."""
-
-    OWN = 0
-    MODEL = 1
-    """`/v1/…`: the body's `model` names the endpoint"""
-    ENDPOINT = 2
-    """`/endpoints/NAME/…`"""
-    NOWHERE = 3
+# Who answers a path. Plain integers, as an Enum's members are slow to read and this is asked for every request.
+OWN: Final = 0
+MODEL: Final = 1  # `/v1/…`: the body's `model` names the endpoint
+ENDPOINT: Final = 2  # `/endpoints/NAME/…`
+NOWHERE: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(NamedTuple):
     """One reading of a path: the endpoint it names, and the head to send there, all but its last lines."""
 
     name: str
     head: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     """A client's head. `length` is the body's bytes, -1 when chunked."""
 
     method: str
     path: str
-    kind: Kind
+    kind: int
     forwards: tuple[Forward, ...]
     length: int
     keep_alive: bool
@@ -76,8 +71,7 @@ class RequestHead:
     authorization: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(NamedTuple):
     """An upstream's head. `length`: bytes of the body, -1 chunked, -2 until the connection closes."""
 
     status: int
@@ -159,34 +153,36 @@ def parse_request(raw: bytes) -> RequestHead:
 def _request(reader: _Reader, method: str, version: str) -> RequestHead:
     length, hosts, http10 = 0, 0, version == "1.0"
     expects = False
-    request_id = authorization = None
-    named = _connection_words(reader.headers)
+    request_id = authorization = connection = None
     lines: list[bytes] = []
-    has_host = False
     for name, value in reader.headers:
         low = name.lower()
+        if low in _STOPPING:
+            if low == b"connection":
+                connection = value
+            elif low == b"expect":
+                expects = _expects(value)
+            elif low == b"x-request-id" and _SANE_ID.fullmatch(value):
+                request_id = value
+            continue
         if low == b"content-length":
             length = int(value)
         elif low == b"transfer-encoding":
             length = _chunked(value, length, http10)
         elif low == b"host":
             hosts += 1
-            has_host = True
-        elif low == b"expect":
-            expects = _expects(value)
-            continue
-        elif low == b"x-request-id":
-            request_id = value if _SANE_ID.fullmatch(value) else None
-            continue
-        elif low in _HOP_BY_HOP or low in named:
-            continue
-        if low == b"authorization":
+        elif low == b"authorization":
             authorization = value
-        lines.append(name + b": " + value + b"\r\n")
+        lines += (name, b": ", value, b"\r\n")
     if hosts != 1 and not (http10 and hosts == 0):
         raise BadHead(400, "exactly one Host header is needed")
+    named = _NONE_NAMED
+    if connection is not None:
+        named = _connection_words(reader.headers)
+        if not named <= _USUAL_WORDS:
+            lines = _without(lines, named)
     target = _origin_form(reader.url)
-    rest = b"".join(lines) if has_host else b"Host: moorage\r\n" + b"".join(lines)
+    rest = b"".join(lines) if hosts else b"Host: moorage\r\n" + b"".join(lines)
     kind, forwards = _forwards(method, target, rest)
     return RequestHead(
         method=method,
@@ -200,6 +196,15 @@ def _request(reader: _Reader, method: str, version: str) -> RequestHead:
         request_id=request_id,
         authorization=authorization,
     )
+
+
+def _without(lines: list[bytes], names: frozenset[bytes]) -> list[bytes]:
+    """Header lines (four parts each) less those of these names."""
+    kept: list[bytes] = []
+    for at in range(0, len(lines), 4):
+        if lines[at].lower() not in names:
+            kept += lines[at : at + 4]
+    return kept
 
 
 def _connection_words(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
@@ -237,16 +242,16 @@ def _origin_form(url: bytes) -> bytes:
 _OWN_PATHS = frozenset((b"/livez", b"/readyz", b"/metrics", b"/v1/models"))
 
 
-def _forwards(method: str, target: bytes, rest: bytes) -> tuple[Kind, tuple[Forward, ...]]:
+def _forwards(method: str, target: bytes, rest: bytes) -> tuple[int, tuple[Forward, ...]]:
     path = target.partition(b"?")[0]
     if path in _OWN_PATHS or path.startswith((b"/moorage/", b"/v1/models/")):
-        return Kind.OWN, ()
+        return OWN, ()
     start = method.encode("ascii") + b" "
     end = b" HTTP/1.1\r\n" + rest
     if path.startswith(b"/v1/"):
-        return Kind.MODEL, (Forward("", start + target + end),)
+        return MODEL, (Forward("", start + target + end),)
     if not path.startswith(b"/endpoints/"):
-        return Kind.NOWHERE, ()
+        return NOWHERE, ()
     # Either NAME or NAMESPACE/NAME; which one, the table decides.
     parts = target[len(b"/endpoints/") :].split(b"/", 2)
     first, mark, query = parts[0].partition(b"?")
@@ -255,7 +260,7 @@ def _forwards(method: str, target: bytes, rest: bytes) -> tuple[Kind, tuple[Forw
         second, mark, query = parts[1].partition(b"?")
         name = f"{first.decode('latin-1')}/{second.decode('latin-1')}"
         forwards.append(Forward(name, start + b"/" + b"/".join(parts[2:]) + mark + query + end))
-    return Kind.ENDPOINT, tuple(forwards)
+    return ENDPOINT, tuple(forwards)
 
 
 def parse_response(raw: bytes, to_head: bool) -> ResponseHead:

@@ -12,7 +12,7 @@ from moorage.decide.serving.routes import EndpointState, Generation, Release, Ro
 from moorage.decide.serving.routing import Router
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.heads import HeadCache, RequestHead, ResponseHead
-from moorage.gateway.measures import Record, Ring, Stats
+from moorage.gateway.measures import Ring, Stats
 from moorage.gateway.own import OwnPaths
 from moorage.gateway.upstream import Pool, UpstreamConnection
 
@@ -116,7 +116,7 @@ class Hub:
             stats.client_gone += 1
         generation = self.router.generation
         self.ring.add(
-            Record(
+            (
                 client.request_id,
                 endpoint.route.name,
                 generation.number if generation else 0,

@@ -5,13 +5,14 @@ names of the table, so they are bounded. Called by `frontend`, `own` and `hub`.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moorage.decide.serving.routes import EndpointState, TargetSpec
 from moorage.wire.routing import RequestRecord
 
-_BUCKETS = 21
-"""Bucket i holds times below 2^i ms; the last is a third of an hour and more."""
+_BUCKETS = 64
+"""Bucket i holds times below 2^i ms; more than any clock can fill, so that counting needs no limit."""
+_BUCKETS_SHOWN = 20
 
 
 class Record(NamedTuple):
@@ -54,11 +55,11 @@ class Ring:
     __slots__ = ("_at", "_records")
 
     def __init__(self, size: int) -> None:
-        self._records: list[Record | None] = [None] * size
+        self._records: list[tuple[Any, ...] | None] = [None] * size
         self._at = 0
 
-    def add(self, record: Record) -> None:
-        """Keep it in place of the oldest."""
+    def add(self, record: tuple[Any, ...]) -> None:
+        """Keep it in place of the oldest: the fields of a `Record`, which is made when somebody asks."""
         at = self._at
         self._records[at] = record
         self._at = at + 1 if at + 1 < len(self._records) else 0
@@ -66,7 +67,8 @@ class Ring:
     def find(self, request_id: bytes) -> Record | None:
         """The newest record of that id."""
         newest_first = self._records[: self._at][::-1] + self._records[self._at :][::-1]
-        return next((r for r in newest_first if r is not None and r.request_id == request_id), None)
+        found = next((r for r in newest_first if r is not None and r[0] == request_id), None)
+        return None if found is None else Record._make(found)
 
 
 class Stats:
@@ -87,21 +89,21 @@ class Stats:
     def count(self, status: int, queued_ms: float, first_ms: float | None, total_ms: float, size: int) -> None:
         """One finished request; the bucket is the bit length of its milliseconds."""
         self.statuses[status // 100] += 1
-        self.total[min(int(total_ms).bit_length(), _BUCKETS - 1)] += 1
-        self.queued[min(int(queued_ms).bit_length(), _BUCKETS - 1)] += 1
+        self.total[int(total_ms).bit_length()] += 1
+        self.queued[int(queued_ms).bit_length()] += 1
         if first_ms is not None:
-            self.first[min(int(first_ms).bit_length(), _BUCKETS - 1)] += 1
+            self.first[int(first_ms).bit_length()] += 1
         self.total_ms += total_ms
         self.bytes += size
 
 
 def _histogram(name: str, label: str, counts: list[int]) -> Iterable[str]:
     seen = 0
-    for index, count in enumerate(counts[:-1]):
+    for index, count in enumerate(counts[:_BUCKETS_SHOWN]):
         seen += count
         yield f'{name}_bucket{{{label},le="{2**index / 1000:g}"}} {seen}'
-    yield f'{name}_bucket{{{label},le="+Inf"}} {seen + counts[-1]}'
-    yield f"{name}_count{{{label}}} {seen + counts[-1]}"
+    yield f'{name}_bucket{{{label},le="+Inf"}} {sum(counts)}'
+    yield f"{name}_count{{{label}}} {sum(counts)}"
 
 
 _HEAD = """\
