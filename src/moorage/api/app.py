@@ -47,7 +47,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
     app.include_router(metrics.router)
     errors.install(app)
     app.add_middleware(Door, deps=deps, seen=app.state.seen)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to describe an app
     return app
 
 

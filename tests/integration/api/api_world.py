@@ -62,6 +62,11 @@ class HandClock:
         return sum(not s[2].done() for s in self._sleepers)
 
 
+async def poll_pause() -> None:
+    """Let the loop run on between two steps of a clock that the test moves."""
+    await asyncio.sleep(0.002)
+
+
 async def until(condition: Callable[[], Any]) -> None:
     """Wait for a condition, with a deadline that only a broken test meets."""
     async with asyncio.timeout(DEADLINE_S):

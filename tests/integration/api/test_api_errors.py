@@ -1,10 +1,10 @@
 """Every error is the one public error object, with a request id and, where it helps, a time to retry."""
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
+from api_world import until
 from conftest import World
 
 from moorage.domain import errors
@@ -187,9 +187,7 @@ async def test_not_ready_is_503_with_why_and_alive_is_alive(world: World) -> Non
 async def test_a_long_poll_of_a_client_that_went_is_cancelled(world: World) -> None:
     agent = await world.agent("lab-1")
     poll = agent.open("GET", "/api/v1/agent/work?incarnation=i&after=3&wait_s=25")
-    async with asyncio.timeout(20):
-        while world.machines.waits["begun"] == 0:
-            await asyncio.sleep(0.002)
+    await until(lambda: world.machines.waits["begun"])
     await poll.hang_up()
     assert world.machines.waits["cancelled"] == 1
     assert world.machines.seen == [("mch-lab-1", "i", 3, 25.0)]
@@ -198,9 +196,7 @@ async def test_a_long_poll_of_a_client_that_went_is_cancelled(world: World) -> N
 async def test_a_long_poll_ends_with_204_when_the_server_closes(world: World) -> None:
     agent = await world.agent("lab-1")
     poll = agent.open("GET", "/api/v1/agent/work?wait_s=600")
-    async with asyncio.timeout(20):
-        while world.machines.waits["begun"] == 0:
-            await asyncio.sleep(0.002)
+    await until(lambda: world.machines.waits["begun"])
     world.deps.closing.set()
     answer = await poll.answer()
     assert (answer.status, answer.body) == (204, b"")

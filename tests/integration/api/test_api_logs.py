@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from api_world import Client, Exchange, until
+from api_world import Client, Exchange, poll_pause, until
 from conftest import World
 
 from moorage.control.logrelay import RESEND_S, TIMEOUT_S
@@ -35,7 +35,7 @@ class LogAgent:
                 self.world.deps.logs.sent([question.id])
                 self.asked.append(question)
                 await self.client.ask("POST", f"/api/v1/agent/logs/{question.id}", body=self._answer(question))
-            await asyncio.sleep(0.002)
+            await poll_pause()
             self.world.clock.advance(0.1)
 
     def _answer(self, question: LogRequest) -> dict[str, Any]:
@@ -88,7 +88,7 @@ async def test_a_silent_machine_is_named_after_the_time_out(world: World) -> Non
     await until(lambda: world.deps.logs.pending("mch-lab-1") and world.clock.sleeping)
     while not asking.task.done():
         world.clock.advance(RESEND_S)
-        await asyncio.sleep(0.002)
+        await poll_pause()
     answer = await asking.answer()
     assert answer.status == 503
     assert answer.json["message"] == f"machine lab-1 did not ask for work within {TIMEOUT_S:g} s"
@@ -137,7 +137,7 @@ async def test_the_record_of_a_failure_is_shown_where_its_machine_is_silent(worl
     asking = world.admin.open("GET", f"{BASE}/deployments/gemma/logs")
     while not asking.task.done():
         world.clock.advance(1.0)
-        await asyncio.sleep(0.002)
+        await poll_pause()
     answer = await asking.answer()
     assert answer.status == 200
     head, *lines = answer.body.decode().splitlines()
@@ -225,7 +225,7 @@ async def test_following_does_not_hang_when_machine_and_process_die_without_a_wo
 async def tick(world: World) -> None:
     while True:
         world.clock.advance(0.5)
-        await asyncio.sleep(0.002)
+        await poll_pause()
 
 
 async def test_following_waits_for_a_start_and_ends_with_the_server(world: World) -> None:
