@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from moorage.ports import Clock
-from moorage.runners import strays
+from moorage.runners import logfile, strays
 from moorage.runners.identity import (
     Exit,
     ProcessIdentity,
@@ -72,6 +72,11 @@ class HostedProcess:
         """Look at the kernel now: is exactly this process there?"""
         known = self.identity
         return known is not None and not self.rebooted and alive(known.pid, known.start_ticks)
+
+    async def lines(self, *, lines: int = 200, after: int | None = None) -> logfile.LogSlice:
+        """Lines of its log, read in a thread; see `logfile.read`."""
+        ended = self.gone.done()
+        return await asyncio.to_thread(logfile.read, self.folder, lines=lines, after=after, partial=ended)
 
     # Stopping
 

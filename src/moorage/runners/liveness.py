@@ -13,6 +13,9 @@ from moorage.ports import Clock
 from moorage.runners.readiness import PROBE_TIMEOUT_S, body_of, describe, judge_health
 from moorage.wire.agent import Live
 
+PROBE_TIMEOUT_MIN_S = 2.0
+"""A busy server may well take a second to answer."""
+
 
 class LivenessProbe:
     """Probes one ready server for ever.
@@ -29,6 +32,8 @@ class LivenessProbe:
         self._base_url = base_url
         self._http = http
         self._clock = clock
+        # No longer than the interval, so that a server that hangs is withdrawn about when one that refuses is.
+        self._timeout_s = min(PROBE_TIMEOUT_S, max(PROBE_TIMEOUT_MIN_S, live.interval_s))
 
     async def watch(self, on_withdrawn: Callable[[Reason], None], on_back: Callable[[], None]) -> Reason:
         """Probe until it has failed for `fail_after_s` without a break; the reason of that.
@@ -58,7 +63,7 @@ class LivenessProbe:
     async def _probe(self) -> tuple[str | None, int | None]:
         """(error or None, status or None)."""
         try:
-            response = await self._http.get(self._base_url + self._live.path, timeout=PROBE_TIMEOUT_S)
+            response = await self._http.get(self._base_url + self._live.path, timeout=self._timeout_s)
         except httpx.HTTPError as cause:
             return describe(cause), None
         answer = judge_health(self._live.path, response.status_code, body_of(response))

@@ -12,35 +12,19 @@ the worker's cookie.
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 from moorage.domain.errors import RunnerError
 from moorage.ports import Clock
+from moorage.runners.holders import require_free
 from moorage.runners.hosted import HostedProcess
 from moorage.runners.identity import COOKIE_VARIABLE
+from moorage.runners.port import LaunchIntent, Prepared, PullProgress
+
+__all__ = ["LaunchIntent", "ProcessHost"]
 
 SHIM = Path(__file__).with_name("shim.py")
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchIntent:
-    """What to run, complete: nothing is left to fill in.
-
-    Args:
-        folder: a directory of this attempt's own, kept by the caller until the tree is gone and the log is not wanted.
-        cookie: random and unguessable; proves later which processes are these.
-        argv: the command.
-        env: its whole environment (the cookie is added).
-        workdir: where it runs; None: the directory of the caller.
-    """
-
-    folder: Path
-    cookie: str
-    argv: Sequence[str]
-    env: Mapping[str, str]
-    workdir: str | None = None
 
 
 class ProcessHost:
@@ -58,14 +42,26 @@ class ProcessHost:
         self._keep_spare = spare
         self._spare: subprocess.Popen[bytes] | None = None
 
+    @property
+    def name(self) -> str:
+        """As a spec's `runner` names it."""
+        return "process"
+
+    async def prepare(self, intent: LaunchIntent, on_pull: Callable[[PullProgress], None] | None = None) -> Prepared:
+        """A process needs nothing fetched."""
+        return Prepared()
+
     async def start(self, intent: LaunchIntent) -> HostedProcess:
         """Start a command. Returns once its shim has the order; the futures of the result tell the rest.
 
         The caller has written its own durable note of this attempt (folder and cookie) before.
 
         Raises:
+            PortUnavailable: somebody listens on the intent's port.
             RunnerError: no shim could be started, or the directory cannot be written.
         """
+        if intent.port is not None:
+            require_free(intent.port)
         try:
             _prepare(intent)
             shim = self._order(intent.folder)
@@ -96,6 +92,10 @@ class ProcessHost:
         if self._spare is not None:
             _dismiss(self._spare)
             self._spare = None
+
+    async def aclose(self) -> None:
+        """As `close`."""
+        self.close()
 
     def _order(self, folder: Path) -> subprocess.Popen[bytes]:
         """Give the order to the spare shim, or to a fresh one where there is none or it has died."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.runners import logfile
-from moorage.runners.hosted import HostedProcess
+from moorage.runners.port import Hosted
 from moorage.runners.shimming.kernel import stat_fields
 
 STEP_BYTES = 1 << 20
@@ -33,7 +33,7 @@ class Progress:
         )
 
 
-def observe(process: HostedProcess) -> Progress:
+def observe(process: Hosted) -> Progress:
     """Look now, at the command and all in its cgroup or, without one, its session."""
     io_bytes = memory = 0
     for pid in _pids(process):
@@ -42,9 +42,9 @@ def observe(process: HostedProcess) -> Progress:
     return Progress(logfile.size(process.folder), io_bytes, memory)
 
 
-def _pids(process: HostedProcess) -> list[int]:
+def _pids(process: Hosted) -> list[int]:
     known = process.identity
-    if known is None:
+    if known is None or not known.pid:
         return []
     if known.cgroup:
         try:
