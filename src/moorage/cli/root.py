@@ -49,7 +49,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Settings": {
         "config": ("config", "Effective settings, and where each comes from."),
-        "version": ("config", "Versions of this command and of the control plane."),
+        "version": ("config", "Version of this command, and whether the control plane answers."),
     },
 }
 

@@ -285,3 +285,8 @@ def test_a_reader_that_goes_away_is_no_error(api: StubApi):
         check=False,
     )
     assert (done.stdout.strip(), done.stderr) == ("[", "")
+
+
+def test_the_version_says_whether_a_control_plane_answers(capsys: pytest.CaptureFixture[str]):
+    assert main(["version"], {"MOORAGE_URL": "http://127.0.0.1:9", "MOORAGE_HOME": "/nonexistent"}) == 0
+    assert "no answer: no control plane answers at http://127.0.0.1:9" in capsys.readouterr().out

@@ -41,7 +41,7 @@ def _settings(session: Session) -> list[dict[str, Any]]:
 @click.command(epilog=examples("moor version"))
 @command
 def version(session: Session) -> None:
-    """Show the version of this command, and of the control plane when it answers."""
+    """Show the version of this command, and whether the control plane answers."""
     value: dict[str, Any] = {"command": VERSION, "python": sys.version.split()[0], "server": None, "url": None}
     try:
         value |= _server(session)
@@ -52,7 +52,7 @@ def version(session: Session) -> None:
 
 def _server(session: Session) -> dict[str, Any]:
     health = session.client.health()
-    return {"server": health.get("version") or health.get("status"), "url": session.client.address.url}
+    return {"server": health.get("version") or "ready", "url": session.client.address.url}
 
 
 def _words(value: dict[str, Any]) -> str:
