@@ -81,6 +81,7 @@ class Draft:
             raise ValueError(f"{row.kind} {row.uid} was created in this very decision; create it in the right state")
         pending = self._pending.setdefault(row.uid, _Pending())
         pending.steps.append(Step(to, trigger, why, at))
+        pending.reason = None  # a reason given before this step in the same decision is superseded by the step's
         pending.fields.update(fields)
         state = table.states(to)
         return self._keep(row, **{current.state_field: state}, reason=why, **fields)
