@@ -71,11 +71,16 @@ def print_table(table: Table) -> None:
     """Draw a table on a terminal, or write it plainly elsewhere. An empty one says so on stderr."""
     if not table.rows:
         sys.stderr.write(table.empty + "\n")
-    elif sys.stdout.isatty():
-        _draw(table, shutil.get_terminal_size((80, 24)).columns)
+    elif (width := terminal_width()) is not None:
+        _draw(table, width)
     else:
         sys.stdout.write(plain(table) + "\n")
         sys.stdout.flush()
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that stdout is; None where it is none, and nothing needs to fit."""
+    return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None
 
 
 def plain(table: Table, width: int | None = None) -> str:

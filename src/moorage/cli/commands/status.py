@@ -7,7 +7,7 @@ import click
 
 from moorage.cli import rows
 from moorage.cli.failures import Interrupted
-from moorage.cli.output import plain, print_value
+from moorage.cli.output import plain, print_value, terminal_width
 from moorage.cli.session import Session, command, examples
 from moorage.cli.times import age, clock
 from moorage.cli.watching import namespace_flag
@@ -39,7 +39,7 @@ def _show(session: Session, name: str, before: Any) -> Any:
         if before is not None and session.human:
             click.echo("")
         if session.human:
-            click.echo(words(value, session.now()))
+            click.echo(words(value, session.now(), terminal_width()))
         else:
             print_value({k: v for k, v in value.items() if k != "replicas"}, session.form)
     return key
@@ -54,8 +54,14 @@ def look(session: Session, name: str) -> dict[str, Any]:
     return {**found, "replicas": client.deployments.replicas(name)}
 
 
-def words(value: dict[str, Any], now: float) -> str:
-    """The status as people read it."""
+def words(value: dict[str, Any], now: float, width: int | None = None) -> str:
+    """The status as people read it.
+
+    Args:
+        value: the object, with its `replicas`.
+        now: seconds since the epoch, for ages.
+        width: columns of the terminal; None cuts nothing.
+    """
     word = value.get("phase") or value.get("state")
     serving = "serving" if value.get("serving") else "not serving"
     head = f"{value.get('name')}  {word}"
@@ -64,7 +70,7 @@ def words(value: dict[str, Any], now: float) -> str:
     live = [r for r in replicas if r.get("status") not in ("failed", "stopped")]
     ended = [r for r in replicas if r not in live][-SHOWN_ENDED:]
     if live or ended:
-        lines += ["", plain(rows.table("replicas", [*ended, *live], now))]
+        lines += ["", plain(rows.table("replicas", [*ended, *live], now), width)]
     return "\n".join(lines)
 
 
