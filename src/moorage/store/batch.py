@@ -7,7 +7,7 @@ applied in its turn, so that two changes of one row see each other, and a change
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from moorage.domain.changes import Change, Create, Fence, Hold, Key, Release, Remove, Update, Write
@@ -52,9 +52,9 @@ class Applier:
         elif isinstance(write, Create):
             self._create(draft, write)
         elif isinstance(write, Hold):
-            hold(draft.group, draft.held, write)
+            hold(draft.group, draft.more().held, write)
         elif isinstance(write, Release):
-            release(draft.group, draft.held, write)
+            release(draft.group, draft.more().held, write)
         else:
             self._remove(draft, write)
 
@@ -111,21 +111,34 @@ class Applier:
         draft.bury(old, gone)
 
 
+@dataclass(slots=True)
+class _Rest:
+    """What only some changes touch; most are one update of one row."""
+
+    names: dict[NameKey, str | None] = field(default_factory=dict)
+    held: dict[HoldingKey, Hold | None] = field(default_factory=dict)
+    tombstones: list[tuple[Any, ...]] = field(default_factory=list)
+    new_keys: list[tuple[Any, ...]] = field(default_factory=list)
+
+
 class _Draft:
     """One change in the making, seen over its group; kept whole or dropped."""
 
-    __slots__ = ("actor", "group", "held", "history", "names", "new_keys", "rows", "tombstones", "versions")
+    __slots__ = ("actor", "group", "history", "rest", "rows", "versions")
 
     def __init__(self, group: Group, actor: str) -> None:
         self.group = group
         self.actor = actor
         self.versions: dict[str, int] = {}
         self.rows: dict[str, Image | None] = {}
-        self.names: dict[NameKey, str | None] = {}
-        self.held: dict[HoldingKey, Hold | None] = {}
         self.history: list[HistoryValues] = []
-        self.tombstones: list[tuple[Any, ...]] = []
-        self.new_keys: list[tuple[Any, ...]] = []
+        self.rest: _Rest | None = None
+
+    def more(self) -> _Rest:
+        """The part of a draft that is only made when needed."""
+        if self.rest is None:
+            self.rest = _Rest()
+        return self.rest
 
     def row(self, uid: str) -> Image | None:
         return self.rows[uid] if uid in self.rows else self.group.rows.get(uid)
@@ -160,17 +173,18 @@ class _Draft:
         was, now = _name_of(old), _name_of(new)
         if was == now:
             return
+        names = self.more().names
         if was is not None:
-            self.names[was] = None
+            names[was] = None
         if now is not None:
-            owner = self.names[now] if now in self.names else self.group.names.get(now)
+            owner = names[now] if now in names else self.group.names.get(now)
             if owner not in (None, new.uid):
                 raise Conflict(
                     f"{new.target} exists already",
                     remedy="change that one, delete it first, or choose another name",
                     target=new.target,
                 )
-            self.names[now] = new.uid
+            names[now] = new.uid
 
     def bury(self, old: Image, gone: Image) -> None:
         """Remove a row and keep its tombstone."""
@@ -178,9 +192,9 @@ class _Draft:
         self.versions[old.uid] = gone.version
         name = _name_of(old)
         if name is not None:
-            self.names[name] = None
+            self.more().names[name] = None
         digest, when = _digest(old), self.group.now
-        self.tombstones.append(
+        self.more().tombstones.append(
             (old.uid, old.shape.kind, old.namespace, old.name, digest, old.state, gone.reason, self.actor, when)
         )
 
@@ -212,30 +226,30 @@ class _Draft:
 
     def remember(self, key: Key) -> None:
         """Keep the key's answer."""
-        self.new_keys.append((key.namespace, key.key, key.intent, dumps(key.result), self.group.now))
+        self.more().new_keys.append((key.namespace, key.key, key.intent, dumps(key.result), self.group.now))
 
     def keep(self, key: Key | None) -> Applied:
         """Make the draft part of its group."""
         group = self.group
         group.rows.update(self.rows)
         group.history += self.history
-        if self.names or self.held or self.tombstones or self.new_keys:
-            self._keep_rest()
+        if self.rest is not None:
+            self._keep_rest(self.rest)
         return Applied(self.versions, key.result if key else None, False, len(group.history))
 
-    def _keep_rest(self) -> None:
+    def _keep_rest(self, rest: "_Rest") -> None:
         group = self.group
-        for name, owner in self.names.items():
+        for name, owner in rest.names.items():
             _set(group.names, name, owner)
-        for holding, taken in self.held.items():
+        for holding, taken in rest.held.items():
             group.let_go(holding)
             if taken is not None:
                 group.hold(taken)
-        group.buried.update(values[0] for values in self.tombstones)
-        group.tombstones += self.tombstones
-        for values in self.new_keys:
+        group.buried.update(values[0] for values in rest.tombstones)
+        group.tombstones += rest.tombstones
+        for values in rest.new_keys:
             group.keys[values[0], values[1]] = (values[2], values[3])
-        group.new_keys += self.new_keys
+        group.new_keys += rest.new_keys
 
 
 def _set(target: dict[Any, Any], key: Any, value: Any) -> None:
@@ -299,11 +313,12 @@ def _with_fields(old: Image, fields: Mapping[str, Any]) -> Image:
         old.reason,
         old.searched,
         old.doc,
+        old.values,
     )
     if not fields:
         return new
     if fields.keys() <= old.shape.doc_set:
-        new.doc = dumps({**loads(old.doc), **fields})
+        new.set_doc(fields)
         return new
     rest = dict(fields)
     new.namespace = rest.pop("namespace", old.namespace)
@@ -312,7 +327,7 @@ def _with_fields(old: Image, fields: Mapping[str, Any]) -> Image:
     if not rest.keys().isdisjoint(columns):
         new.searched = tuple(rest.pop(c, v) for c, v in zip(columns, old.searched, strict=True))
     if rest:
-        new.doc = dumps({**loads(old.doc), **rest})
+        new.set_doc(rest)
     return new
 
 

@@ -17,8 +17,8 @@ from moorage.store.group import Group
 from moorage.store.rows import Image, Shape, image_from
 from moorage.store.sql import Sql
 
-CACHED_ROWS_MAX = 16_384
-"""Rows kept between groups: about 1 KB each, more than a busy control plane touches again and again."""
+CACHED_ROWS_MAX = 8192
+"""Rows kept between groups: about 4 KB each, more than a busy control plane touches again and again."""
 
 _MACHINE_LOCKS = 0x6D6F6F72
 """Class of the advisory locks (PostgreSQL shares one number space with every other application of the database)."""

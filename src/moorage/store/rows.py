@@ -62,7 +62,8 @@ class Shape:
 class Image:
     """A row as the writer handles it: columns decoded, `reason` and `doc` still JSON text.
 
-    Decoding and encoding JSON is most of the cost of a write, so an update that leaves `doc` alone never touches it.
+    Decoding and encoding JSON is most of the cost of a write: an update that leaves `doc` alone never touches it, and
+    one that changes it leaves the decoded form in `values` for the next. `values` holds nothing that a caller gave.
     """
 
     shape: Shape
@@ -76,11 +77,18 @@ class Image:
     reason: bytes | str | None
     searched: tuple[Any, ...]
     doc: bytes | str
+    values: dict[str, Any] | None = None
 
     def get(self, field: str) -> Any:
         """A searched column, or None where the noun has none of that name."""
         searched = self.shape.searched
         return self.searched[searched.index(field)] if field in searched else None
+
+    def set_doc(self, fields: Mapping[str, Any]) -> None:
+        """Set fields of `doc`."""
+        own = fields if _PLAIN.issuperset(map(type, fields.values())) else orjson.loads(dumps(fields))
+        self.values = {**(self.values or orjson.loads(self.doc)), **own}
+        self.doc = dumps(self.values)
 
     @property
     def live(self) -> bool:
@@ -104,6 +112,9 @@ class Image:
         """What a message about it says."""
         return f"{self.shape.kind} {self.namespace}/{self.name or self.uid}"
 
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+"""Types whose values nobody can change under us; anything else is copied through JSON."""
 
 _TERMINAL_RUN = frozenset(str(s) for s in TERMINAL_RUN)
 
