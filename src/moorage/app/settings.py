@@ -177,6 +177,11 @@ def _parse(key: str, read: Callable[[str], Any], raw: str, source: str) -> Any:
         ) from cause
 
 
+def address_of(url: str) -> Address:
+    """The address in a URL of ours (`http://HOST:PORT`)."""
+    return _address(url.removeprefix("http://"))
+
+
 def _address(raw: str) -> Address:
     host, colon, port = raw.rpartition(":")
     if not colon or not host or not port.isdigit():

@@ -4,14 +4,15 @@ Whatever is half started when something fails is stopped again. Called by `app.c
 supervisor's.
 """
 
+import json
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moorage.app import ports, processes, readiness
 from moorage.app.home import PARTS, Home, write_configs
 from moorage.app.processes import Identity
-from moorage.app.settings import Address, Settings
+from moorage.app.settings import Address, Settings, address_of
 from moorage.app.stopping import STOP_LIMIT_S, STOP_ORDER, end, left_over, revive_agent
 from moorage.app.supervisor import Part, Supervisor
 from moorage.cli.progress import Progress
@@ -50,7 +51,7 @@ def up(home: Home, settings: Settings, progress: Progress, *, timeout_s: float) 
             raise Conflict(f"another `moor up` or `moor down` is at work in {home.root}", remedy="let it finish first")
         running = running_supervisor(home)
         if running is not None:
-            _check_same(home, settings)
+            settings = _as_running(home, settings)
         else:
             _check_ports(home, settings)
             write_configs(home, settings)
@@ -111,16 +112,18 @@ def _mark_ready(home: Home) -> bool:
     return already
 
 
-def _check_same(home: Home, settings: Settings) -> None:
-    import json
-
+def _as_running(home: Home, settings: Settings) -> Settings:
+    """The settings with the addresses that are up; those that somebody asked for must be the same."""
     recorded = json.loads(home.client.read_text())
-    if (recorded["url"], recorded["gateway_url"]) != (settings.api.url, settings.gateway.url):
-        raise Conflict(
-            f"already up on {recorded['url']} and {recorded['gateway_url']}, not on "
-            f"{settings.api.url} and {settings.gateway.url}",
-            remedy="run `moor down --keep` first; model servers live on and are adopted by the next `moor up`",
-        )
+    running = {"api": address_of(recorded["url"]), "gateway": address_of(recorded["gateway_url"])}
+    for name, address in running.items():
+        wanted: Address = getattr(settings, name)
+        if settings.sources[name] != "default" and wanted.url != address.url:
+            raise Conflict(
+                f"already up with its {name} on {address}, not on {wanted}",
+                remedy="run `moor down --keep` first; model servers live on and are adopted by the next `moor up`",
+            )
+    return replace(settings, **running)
 
 
 def _check_ports(home: Home, settings: Settings) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 LIMIT_S = 120.0
+FAKE = str(Path(__file__).parents[2] / "servers" / "fake_model.py")
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -65,6 +66,9 @@ class Moor:
     def pids(self) -> dict[str, int]:
         parts = self.record()["parts"]
         return {name: part["identity"]["pid"] for name, part in parts.items() if part["identity"]}
+
+    def model(self, name: str) -> int:
+        return int(json.loads(self.well("workers", name, "-o", "json"))[0]["process"]["pid"])
 
     def kill_supervisor(self) -> None:
         pid = self.record()["supervisor"]["pid"]
@@ -170,6 +174,30 @@ def test_up_on_other_addresses_while_up_is_refused_and_says_what_to_do(moor: Moo
     done = moor("up", "--port", str(moor.api % 60000 + 1))
     assert done.returncode == 1
     assert "moor down" in done.stderr
+
+
+def test_up_again_without_its_options_finds_the_addresses_that_are_up(moor: Moor):
+    del moor.env["MOORAGE_API"], moor.env["MOORAGE_GATEWAY"]
+    moor.well("up", "--port", str(moor.api), "--gateway-port", str(moor.gateway))
+    again = moor.well("up")
+    assert again.startswith("already up\n")
+    assert f"http://127.0.0.1:{moor.api}\n" in again
+
+
+def test_model_servers_outlive_a_kept_down_and_end_with_a_whole_one_even_without_their_agent(moor: Moor):
+    moor.well("up")
+    moor.well("serve", "--name", "m", "--model-id", "m", "--", sys.executable, FAKE, "--model", "m", "--port", "{port}")
+    model = moor.model("m")
+    assert moor.well("down", "--keep").startswith("down;")
+    assert running(model)
+    moor.well("up")
+    moor.well("wait", "m", "--for", "live")
+    assert moor.model("m") == model
+    moor.kill_supervisor()
+    os.kill(moor.pids()["agent"], signal.SIGKILL)
+    assert running(model)
+    assert moor.well("down") == "down\n"
+    until(lambda: not running(model), "the model server's end")
 
 
 def test_a_killed_part_is_back_without_anybody_asking(moor: Moor):
