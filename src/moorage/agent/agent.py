@@ -56,7 +56,8 @@ class Agent:
         config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         ledger = Ledger(config.home / "ledger.sqlite")
         host = ProcessHost(self._clock, python=config.python)
-        async with _client() as http, _client(keep=False) as probes:
+        tls = config.server_url.startswith("https:")
+        async with _client(tls=tls) as http, _client(tls=False, keep=False) as probes:
             ports = PortPool(range(config.ports[0], config.ports[1] + 1))
             outbox = Outbox(ledger, self._clock)
             means = Means(config, self._clock, host, ports, ledger, outbox, probes, self._log)
@@ -119,10 +120,14 @@ class Agent:
         self._log.warning("left before everything was gone and told", gone=roster.all_gone, told=outbox.empty)
 
 
-def _client(*, keep: bool = True) -> httpx.AsyncClient:
-    """An HTTP client that looks at no proxy variables; without `keep` each request has a connection of its own."""
+def _client(*, tls: bool, keep: bool = True) -> httpx.AsyncClient:
+    """An HTTP client that looks at no proxy variables; without `keep` each request has a connection of its own.
+
+    Without `tls` (plain HTTP only) the certificates of the system are not loaded, which would take a good part of the
+    agent's start.
+    """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None if keep else 0)
-    return httpx.AsyncClient(trust_env=False, limits=limits)
+    return httpx.AsyncClient(trust_env=False, limits=limits, verify=tls)
 
 
 def check_single(home_in_use: bool, home: str) -> None:

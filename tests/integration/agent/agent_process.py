@@ -1,10 +1,12 @@
 """The agent under test as a real process, with its home in a temporary directory."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import socket
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,11 @@ class AgentProcess:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.returncode is None
+
+    def remembers_ready(self, worker: str) -> bool:
+        """Whether it is on disk that the worker was reported ready; a report goes out before the disk has it."""
+        with contextlib.closing(sqlite3.connect(self.home / "ledger.sqlite")) as db:
+            return db.execute("SELECT ready FROM attempts WHERE worker = ?", (worker,)).fetchone() == (1,)
 
     def log(self) -> str:
         return (self.home / "agent.log").read_text()

@@ -19,6 +19,7 @@ async def test_an_agent_killed_and_started_again_adopts_the_same_process(plane, 
     await plane.until(lambda: plane.ready(W))
     pid = plane.pid(W)
     ticks = start_ticks(pid)
+    await until_true(lambda: agent.remembers_ready(W))
     before = len(plane.of(W))
     await agent.kill()
     assert alive(pid, ticks)
