@@ -18,6 +18,7 @@ The contestants take turns within each round and medians are compared, so that a
 
 import argparse
 import asyncio
+import gc
 import queue
 import sqlite3
 import statistics
@@ -223,8 +224,15 @@ def postgres_raw(url: str) -> tuple[Callable[[], Any], Callable[[Any, list[Any]]
     return connect, write
 
 
-async def rate(transition: Transition, counts: list[int], seconds: float) -> float:
-    """Transitions per second of all writers together."""
+@dataclass(frozen=True)
+class Turn:
+    """One turn of one contestant: transitions per second of all writers together, CPU of this process for each."""
+
+    rate: float
+    cpu_us: float
+
+
+async def turn(transition: Transition, counts: list[int], seconds: float) -> Turn:
     end = time.perf_counter() + seconds
     done = 0
 
@@ -235,23 +243,25 @@ async def rate(transition: Transition, counts: list[int], seconds: float) -> flo
             counts[number] += 1
             done += 1
 
-    begun = time.perf_counter()
+    begun, cpu = time.perf_counter(), time.process_time()
     await asyncio.gather(*(one(n) for n in range(WRITERS)))
-    return done / (time.perf_counter() - begun)
+    return Turn(done / (time.perf_counter() - begun), (time.process_time() - cpu) / done * 1e6)
 
 
-async def compare(contestants: list[Contestant], rounds: int, seconds: float) -> dict[str, list[float]]:
+async def compare(contestants: list[Contestant], rounds: int, seconds: float) -> dict[str, list[Turn]]:
     counts = {c.name: [0] * WRITERS for c in contestants}
-    rates: dict[str, list[float]] = {c.name: [] for c in contestants}
+    rates: dict[str, list[Turn]] = {c.name: [] for c in contestants}
     for number in range(rounds + 1):
         for contestant in contestants if number % 2 else contestants[::-1]:
-            found = await rate(contestant.transition, counts[contestant.name], seconds if number else seconds / 2)
+            found = await turn(contestant.transition, counts[contestant.name], seconds if number else seconds / 2)
             if number:  # the first round only warms up
                 rates[contestant.name].append(found)
     return rates
 
 
-async def measure(urls: Callable[[str], str], raw: Callable[[str], Any], args: argparse.Namespace) -> dict[str, Any]:
+async def measure(
+    urls: Callable[[str], str], raw: Callable[[str], Any], args: argparse.Namespace
+) -> dict[str, list[Turn]]:
     """Each contestant has a database of its own, filled alike."""
     stores = {}
     for name in ("store", "raw group commit", "raw one by one"):
@@ -264,6 +274,9 @@ async def measure(urls: Callable[[str], str], raw: Callable[[str], Any], args: a
         connect, write = raw(urls(name))
         threads.append(RawThread(connect, write, at_once=at_once))
         contestants.append(Contestant(name, through_raw(threads[-1])))
+    # What set-up and imports made stays for good; without this the collector walks it again and again in every turn.
+    gc.collect()
+    gc.freeze()
     found = await compare(contestants, args.rounds, args.seconds)
     await stores["store"].close()
     for thread in threads:
@@ -271,13 +284,16 @@ async def measure(urls: Callable[[str], str], raw: Callable[[str], Any], args: a
     return found
 
 
-def report(engine: str, rates: dict[str, list[float]]) -> list[str]:
-    middle = {name: statistics.median(values) for name, values in rates.items()}
-    print(f"\n{engine}: durable transitions/s, {WRITERS} writers (median of {len(rates['store'])} rounds, min–max)")
-    for name, values in rates.items():
-        print(f"  {name:<18} {middle[name]:>9,.0f}   {min(values):>9,.0f} – {max(values):,.0f}")
-    pairs = zip(rates["store"], rates["raw group commit"], strict=True)
-    ratio = statistics.median(ours / raw for ours, raw in pairs)
+def report(engine: str, turns: dict[str, list[Turn]]) -> list[str]:
+    print(f"\n{engine}: durable transitions, {WRITERS} writers (medians of {len(turns['store'])} rounds)")
+    print(f"  {'':<18} {'per second':>10}   {'min – max':^17}   {'CPU µs each':>11}")
+    middle = {name: statistics.median(t.rate for t in found) for name, found in turns.items()}
+    for name, found in turns.items():
+        rates = sorted(t.rate for t in found)
+        cpu = statistics.median(t.cpu_us for t in found)
+        print(f"  {name:<18} {middle[name]:>10,.0f}   {rates[0]:>7,.0f} – {rates[-1]:<7,.0f}   {cpu:>11.1f}")
+    pairs = zip(turns["store"], turns["raw group commit"], strict=True)
+    ratio = statistics.median(ours.rate / raw.rate for ours, raw in pairs)
     single = middle["store"] / middle["raw one by one"]
     return [
         f"RATIO store_{engine}_vs_raw_group_commit {ratio:.2f} >={TARGET}",
