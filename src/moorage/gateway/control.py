@@ -5,6 +5,7 @@ what a table means (the routing core). Started by `main`; everything goes on ser
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -177,10 +178,10 @@ class ControlLink:
                 await asyncio.sleep(backoff.next_s())
                 continue
             backoff.reset()
-            try:
-                await asyncio.wait_for(self._due.wait(), self._lease_s / 3)
-            except TimeoutError:
-                continue
+            # Not wait_for, which before Python 3.12 loses a cancellation that meets the event being set.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._lease_s / 3):
+                    await self._due.wait()
 
     async def _report(self, client: httpx.AsyncClient) -> None:
         report = self.report()

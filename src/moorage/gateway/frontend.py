@@ -20,7 +20,7 @@ from moorage.gateway import answers
 from moorage.gateway.exchange import BODY, CLOSED, IDLE, SENT, Exchange
 from moorage.gateway.framing import ChunkCounter, FramingError
 from moorage.gateway.heads import ENDPOINT, MODEL, OWN, BadHead, RequestHead, parse_request
-from moorage.gateway.skim import ModelSkimmer, Skimmed
+from moorage.gateway.skim import ModelSkimmer, Skimmed, leading_model
 
 if TYPE_CHECKING:
     from moorage.gateway.hub import Hub
@@ -169,7 +169,7 @@ class ClientConnection(Exchange):
     def _skim(self, body: bytes) -> None:
         """Look for the model's name in what has come of the body."""
         if self._phase == SENT and self._counter is None:
-            self._named(ModelSkimmer().feed(body, True), body)
+            self._named(leading_model(body) or ModelSkimmer().feed(body, True), body)
             return
         if self._skimmer is None:
             self._skimmer = ModelSkimmer()

@@ -23,6 +23,12 @@ class Skimmed(Enum):
     """the body is no JSON object, has no such key, or its value is no string"""
 
 
+def leading_model(body: bytes | bytearray) -> str | None:
+    """The name when `model` is the first key, as most clients write it, with no escape in it; else None."""
+    found = _LEADING.match(body)
+    return str(found[1], "utf-8", "replace") if found else None
+
+
 class ModelSkimmer:
     """One body. Feed the whole of what came so far each time; the scan resumes where it stopped."""
 
@@ -43,9 +49,9 @@ class ModelSkimmer:
             complete: nothing more will come.
         """
         if self._pos == 0:
-            found = _LEADING.match(body)
-            if found:
-                return _text(found.group(1))
+            name = leading_model(body)
+            if name is not None:
+                return name
         result = self._scan(body)
         return Skimmed.ABSENT if complete and result is Skimmed.MORE else result
 
