@@ -115,15 +115,15 @@ def _mark_ready(home: Home) -> bool:
 def _as_running(home: Home, settings: Settings) -> Settings:
     """The settings with the addresses that are up; those that somebody asked for must be the same."""
     recorded = json.loads(home.client.read_text())
-    running = {"api": address_of(recorded["url"]), "gateway": address_of(recorded["gateway_url"])}
-    for name, address in running.items():
+    api, gateway = address_of(recorded["url"]), address_of(recorded["gateway_url"])
+    for name, address in (("api", api), ("gateway", gateway)):
         wanted: Address = getattr(settings, name)
         if settings.sources[name] != "default" and wanted.url != address.url:
             raise Conflict(
                 f"already up with its {name} on {address}, not on {wanted}",
                 remedy="run `moor down --keep` first; model servers live on and are adopted by the next `moor up`",
             )
-    return replace(settings, **running)
+    return replace(settings, api=api, gateway=gateway)
 
 
 def _check_ports(home: Home, settings: Settings) -> None:

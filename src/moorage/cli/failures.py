@@ -61,7 +61,7 @@ def exit_code(error: MoorageError) -> int:
 def block(error: MoorageError) -> str:
     """The error as people read it."""
     lines = [f"error: {error.message}"]
-    if error.target and error.target not in error.message:
+    if error.target and error.target.lower() not in error.message.lower():
         lines.append(f"  on:    {error.target}")
     if isinstance(error, InvalidSpec):
         untold = [item for item in error.errors if str(item.get("message")) not in error.message]

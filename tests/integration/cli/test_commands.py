@@ -220,6 +220,17 @@ def test_delete_without_a_terminal_needs_yes(
     assert "--yes" in capsys.readouterr().err
 
 
+def test_an_order_tells_people_what_the_deployment_does_now_and_programs_the_answer(
+    api: StubApi, capsys: pytest.CaptureFixture[str]
+):
+    api.deployment("gemma")
+    api.answers["POST /namespaces/default/deployments/gemma/pause"] = (202, {"deployment": "dep-gemma"})
+    assert main(["pause", "gemma"], api.env) == 0
+    assert "now ACTIVE 1/1 ready" in capsys.readouterr().out
+    assert main(["pause", "gemma", "-o", "json"], api.env) == 0
+    assert json.loads(capsys.readouterr().out) == {"deployment": "dep-gemma"}
+
+
 def test_status_says_what_why_and_what_failed_last(api: StubApi, capsys: pytest.CaptureFixture[str]):
     api.deployment("gemma", last_failure={"exit_code": 137, "reason": {"message": "Out of memory"}}, crash_looping=True)
     assert main(["status", "gemma"], api.env) == 0

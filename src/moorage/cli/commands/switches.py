@@ -16,7 +16,8 @@ from moorage.cli.watching import sentence
 @command
 def scale(session: Session, name: str, minimum: int | None, maximum: int | None, key: str | None) -> None:
     """Change how many replicas a deployment may have, until its next apply."""
-    _tell(session, name, session.client.deployments.scale(name, minimum=minimum, maximum=maximum, key=key))
+    answer = session.client.deployments.scale(name, minimum=minimum, maximum=maximum, key=key)
+    _tell(session, name, answer, "its limits are changed")
 
 
 @click.command(epilog=examples("moor pause gemma"))
@@ -25,7 +26,7 @@ def scale(session: Session, name: str, minimum: int | None, maximum: int | None,
 @command
 def pause(session: Session, name: str, key: str | None) -> None:
     """Put a deployment to sleep. The next request wakes it, and waits meanwhile."""
-    _tell(session, name, session.client.deployments.pause(name, key=key))
+    _tell(session, name, session.client.deployments.pause(name, key=key), "will sleep once nothing is in flight")
 
 
 @click.command(epilog=examples("moor wake gemma"))
@@ -34,9 +35,9 @@ def pause(session: Session, name: str, key: str | None) -> None:
 @command
 def wake(session: Session, name: str, key: str | None) -> None:
     """Wake a sleeping deployment without a request."""
-    _tell(session, name, session.client.deployments.wake(name, key=key))
+    _tell(session, name, session.client.deployments.wake(name, key=key), "is being woken")
 
 
-def _tell(session: Session, name: str, answer: dict[str, Any]) -> None:
-    seen = answer.get("deployment") if isinstance(answer.get("deployment"), dict) else answer
-    session.show_text(answer, lambda: f"{name}: {sentence(seen or {})}")
+def _tell(session: Session, name: str, answer: dict[str, Any], ordered: str) -> None:
+    """The API's answer for programs; what was ordered, and what the deployment does now, for people."""
+    session.show_text(answer, lambda: f"{name}: {ordered}; now {sentence(session.client.deployments.get(name))}")
