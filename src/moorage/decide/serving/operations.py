@@ -66,7 +66,7 @@ def _take_up(draft: Draft, operation: Operation) -> None:
 def _apply_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) -> _Facts:
     deployment = draft.row(snapshot.deployment)
     revision = next((r for r in draft.of(Revision) if r.uid == operation.revision), None)
-    if operation.cancel_requested or deployment.deleting or deployment.status is DeploymentStatus.STOPPED:
+    if deployment.deleting or deployment.status is DeploymentStatus.STOPPED:
         return _Facts(0, cancelled_by="a stop or delete")
     if deployment.status is DeploymentStatus.FAILED or (revision and revision.state is RevisionState.FAILED):
         return _Facts(0, error=_last_error(deployment))
@@ -106,8 +106,8 @@ def _stop_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) -
 
 
 def _absent(draft: Draft) -> bool:
-    """Every worker ended, seen by its machine (or its machine is lost and the place fenced)."""
-    return all(w.state in ENDED_WORKER for w in draft.of(Worker))
+    """Every worker ended and its machine saw nothing of it left (or the machine is lost and the place fenced)."""
+    return all(w.state in ENDED_WORKER and not w.handed_over for w in draft.of(Worker))
 
 
 def _delete_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) -> _Facts:
@@ -141,14 +141,15 @@ def _record_steps(draft: Draft, operation: Operation, done: int) -> None:
 
 def _end(draft: Draft, operation: Operation, facts: _Facts) -> None:
     current = draft.row(operation)
+    done = facts.done >= len(STEPS[operation.operation])
     if facts.cancelled_by is not None:
         _cancel(draft, operation, facts.cancelled_by)
-    elif current.state is OperationState.CANCELLING:
+    elif current.cancel_requested and (not done or current.state is OperationState.PENDING):
         _cancel(draft, operation, "a person")
     elif facts.error is not None:
         why = reason("op.failed", error=str(facts.error["message"]))
         draft.step(operation, OperationState.FAILED, "failed", why, error=dict(facts.error), retryable=False)
-    elif facts.done >= len(STEPS[operation.operation]):
+    elif done:  # also of one that was asked to cancel: past the point of no return
         draft.step(operation, OperationState.SUCCEEDED, "succeeded", reason("op.succeeded"), waiting_reason=None)
     elif facts.waiting is not None:
         draft.set(operation, waiting_reason=reason("op.waiting", why=facts.waiting).to_wire())
