@@ -12,7 +12,7 @@ from moorage.agent.held import Means
 from moorage.agent.keeping import prune_logs
 from moorage.agent.ledger import Ledger
 from moorage.agent.link import Link
-from moorage.agent.outbox import Outbox
+from moorage.agent.outbox import RESERVED, Outbox
 from moorage.agent.roster import Roster
 from moorage.agent.session import CREDENTIAL, Itself, Session
 from moorage.domain.errors import Conflict
@@ -69,7 +69,9 @@ class Agent:
                     session.look_again()
 
             roster = Roster(means, self._rng, changed)
-            outbox.restore(remembered.outbox, max((a.last_seq for a in remembered.attempts), default=0))
+            last = max((a.last_seq for a in remembered.attempts), default=0)
+            outbox.restore(remembered.outbox, last, int(remembered.notes.get(RESERVED, 0)))
+            await outbox.reserve()
             await roster.recall(remembered)
             prune_logs(config.home / "workers", roster.folders(), config.logs_kept)
             itself = Itself(

@@ -14,6 +14,11 @@ from moorage.ports import Clock
 from moorage.wire.agent import Report, StepReport, WorkerReport
 
 BATCH = 256
+RESERVED = "seq_reserved"
+RESERVE = 10_000
+RESERVE_EARLY = 5_000
+"""Numbers are reserved on disk in blocks: a report goes out before the disk has it, so an agent killed in between
+must not give the same number to another report. A restart goes on above the block; gaps mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +48,31 @@ class Outbox:
         self._ledger = ledger
         self._clock = clock
         self._pending: list[Pending] = []
-        self._last = 0
+        self._last = self._reserved = 0
         self._writes: set[asyncio.Task[None]] = set()
         self.acknowledged = 0
         self.news = asyncio.Event()
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def restore(self, kept: Sequence[tuple[int, str]], last: int) -> None:
-        """Take over what an earlier agent could not deliver."""
+    def restore(self, kept: Sequence[tuple[int, str]], last: int, reserved: int = 0) -> None:
+        """Take over what an earlier agent could not deliver.
+
+        Args:
+            kept: number and body of each report not acknowledged.
+            last: highest number the ledger knows of.
+            reserved: highest number that the earlier agent may have used.
+        """
         for seq, body in kept:
             stored = _load(body)
             self._pending.append(Pending(stored[0].model_copy(update={"seq": seq}), stored[1]))
-        self._last = max([last, *(seq for seq, _ in kept)])
+        self._last = self._reserved = max([last, reserved, *(seq for seq, _ in kept)])
         self.acknowledged = kept[0][0] - 1 if kept else self._last
         self._signal()
+
+    async def reserve(self) -> None:
+        """Reserve the next block of numbers; on disk when this returns. Before the first report."""
+        self._reserved = self._last + RESERVE
+        await self._ledger.note({RESERVED: str(self._reserved)})
 
     def renumber(self, next_seq: int) -> None:
         """The control plane holds everything below `next_seq`: drop that, and number new reports from there on."""
@@ -82,6 +98,9 @@ class Outbox:
 
     def _queue(self, attempt: Attempt, steps: Sequence[StepReport], news: dict[str, Any], *, keep: bool) -> Attempt:
         self._last += 1
+        if self._last > self._reserved - RESERVE_EARLY:
+            self._write(self.reserve())
+            self._reserved = self._last + RESERVE
         report = WorkerReport(seq=self._last, worker=attempt.worker, epoch=attempt.epoch, steps=tuple(steps), **news)
         after = replace(attempt, state=steps[-1].to if steps else attempt.state, last_seq=self._last)
         now = self._clock.now()

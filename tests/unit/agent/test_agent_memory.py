@@ -7,7 +7,7 @@ import pytest
 
 from moorage.agent.backoff import CAP_S, Backoff
 from moorage.agent.ledger import Attempt, Ledger, LedgerUnusable
-from moorage.agent.outbox import Outbox
+from moorage.agent.outbox import RESERVED, Outbox
 from moorage.agent.words import picked_up, running
 
 
@@ -102,6 +102,23 @@ async def test_numbers_go_on_above_what_the_control_plane_holds(tmp_path):
     outbox.renumber(8)
     assert outbox.add(attempt(), [picked_up()]).last_seq == 8
     await outbox.flushed()
+    await ledger.close()
+
+
+async def test_a_number_that_may_have_gone_out_unwritten_is_never_given_to_another_report(tmp_path):
+    path = tmp_path / "ledger"
+    ledger = Ledger(path)
+    first = Outbox(ledger, FixedClock())
+    first.restore((), 0)
+    await first.reserve()
+    ledger = await reopened(ledger, path)  # killed: what was given out since is not on disk
+    used = first.last + 4_000
+    second = Outbox(ledger, FixedClock())
+    known = ledger.recall()
+    second.restore(known.outbox, 0, int(known.notes[RESERVED]))
+    await second.reserve()
+    assert second.add(attempt(), [picked_up()]).last_seq > used
+    await second.flushed()
     await ledger.close()
 
 
