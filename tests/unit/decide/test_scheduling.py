@@ -15,6 +15,7 @@ from moorage.domain.reasons import reason
 from moorage.domain.states import MachineState
 
 GIB = 1 << 30
+ANY = Placement()
 
 
 def gpu(index: int, model: str = "H100", memory: int = 80, **more: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.failures import FailReason, replica_failure
 from moorage.domain.nouns import Deployment, Replica, Run, Worker
 from moorage.domain.reasons import Reason, reason
-from moorage.domain.states import TERMINAL_REPLICA, TERMINAL_RUN, ReplicaStatus, RunState, WorkerState
+from moorage.domain.states import TERMINAL_REPLICA, TERMINAL_RUN, DeploymentStatus, ReplicaStatus, RunState, WorkerState
 
 RETURN_WINDOW_S = 60.0
 """How long a lost worker may come back before its replica is given up (the lifecycle contract §2)."""
@@ -172,6 +172,11 @@ def _ended(draft: Draft, deployment: Deployment, replica: Replica, run: Run, wor
     if replica.stopping is not None:
         code, params = replica.stopping["code"], replica.stopping.get("params") or {}
         draft.step(replica, ReplicaStatus.STOPPED, "stopped", reason(code, **params), ended_at=draft.now)
+        return None
+    if deployment.status is not DeploymentStatus.CREATED or deployment.deleting:
+        # It was decided that nothing of it is wanted: how this one ended is no failure of anything.
+        code = "replica.stopped" if deployment.status is DeploymentStatus.STOPPED else "replica.scaled_down"
+        draft.step(replica, ReplicaStatus.STOPPED, "stopped", reason(code), ended_at=draft.now)
         return None
     if run.state is RunState.CANCELLED:
         draft.step(replica, ReplicaStatus.STOPPED, "stopped", _stopped_by(worker), ended_at=draft.now)
