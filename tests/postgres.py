@@ -1,7 +1,8 @@
 """A real PostgreSQL server in a temporary directory, for tests and benchmarks: made, used, stopped, removed.
 
 The server refuses to run as root; there its programs run as the user `postgres` (or `nobody`). It runs as a child of
-the caller, so that it is gone with it. Where no server can be had `NoPostgres` says why, in one sentence.
+the caller, who is the only one that can see it end where nobody reaps orphans. Where no server can be had `NoPostgres`
+says why, in one sentence.
 """
 
 import os
