@@ -19,7 +19,7 @@ class GatewayConfig:
         token: bearer token, sent to the control plane and asked for at `/moorage/…`.
         state_dir: where the routing table is kept.
         gateway_id: kept across restarts.
-        processes: gateway processes sharing the port (SO_REUSEPORT); each reports as its own gateway.
+        processes: always 1 so far; several gateways are several processes with their own ids and ports.
         upstream_idle_s: kept below 5 s, after which common model servers close idle connections, so that a request
             is not written to a connection that is being closed.
     """
@@ -41,7 +41,6 @@ class GatewayConfig:
     upstream_idle_s: float = 4.0
     drain_s: float = 60.0
     records_max: int = 10_000
-    log_requests: bool = False
 
     def __post_init__(self) -> None:
         if not self.server_url.startswith(("http://", "https://")):
@@ -49,8 +48,11 @@ class GatewayConfig:
                 f"gateway: server_url {self.server_url!r} is not an http(s) address",
                 remedy="give the control plane's address, for example http://127.0.0.1:7420",
             )
-        if self.processes < 1:
-            raise InvalidSpec("gateway: processes must be at least 1", remedy="leave it out for one process")
+        if self.processes != 1:
+            raise InvalidSpec(
+                f"gateway: processes is {self.processes}, and one process is what a gateway has",
+                remedy="run several gateways, each with its own gateway_id and port",
+            )
         if not self.gateway_id or "/" in self.gateway_id:
             raise InvalidSpec(
                 f"gateway: gateway_id {self.gateway_id!r} must be a plain name", remedy="use letters, digits and dashes"

@@ -67,7 +67,6 @@ class Gateway:
             config.host,
             config.port,
             backlog=_BACKLOG,
-            reuse_port=config.processes > 1,
             start_serving=False,
         )
         host, port = self._server.sockets[0].getsockname()[:2]
