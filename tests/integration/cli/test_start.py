@@ -22,6 +22,18 @@ def test_nothing_heavy_is_imported_for(args: list[str]):
     assert _run(code).stdout.rstrip().endswith("LOADED []")
 
 
+def test_a_list_in_a_pipe_loads_neither_drawing_nor_validation():
+    args = ["ls"]
+    code = (
+        "import sys; from moorage.cli.main import main\n"
+        f"main({args!r}, {{'MOORAGE_URL': 'http://127.0.0.1:9', 'MOORAGE_HOME': '/nonexistent'}})\n"
+        "print('LOADED', [m for m in ('rich', 'pygments', 'pydantic', 'yaml', 'sqlalchemy') if m in sys.modules])"
+    )
+    done = _run(code)
+    assert "no control plane answers" in done.stderr
+    assert done.stdout.rstrip().endswith("LOADED []")
+
+
 def test_the_version_needs_not_even_click():
     code = "import sys; from moorage.cli.main import main; main(['--version'], {}); print('click' in sys.modules)"
     assert _run(code).stdout.split()[-1] == "False"
