@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from moorage.runners.shimming import procfs
 from moorage.runners.shimming.kernel import slurp, start_ticks, stat_fields
 
 COOKIE_VARIABLE = "MOORAGE_COOKIE"
@@ -41,6 +42,7 @@ class Exit:
         stopped: it was asked to stop before it ended.
         error: why it could not be executed (`code` is then 126 or 127), or why its end is unknown.
         at_ms: when, in milliseconds since the epoch; 0 when not known.
+        missing: it was found removed from outside (a container), so that nothing can say how it ended.
     """
 
     code: int | None
@@ -49,6 +51,7 @@ class Exit:
     stopped: bool = False
     error: str = ""
     at_ms: int = 0
+    missing: bool = False
 
     @property
     def executed(self) -> bool:
@@ -98,13 +101,19 @@ def alive(pid: int, ticks: int) -> bool:
 
 def exists(pid: int, ticks: int) -> bool:
     """Whether exactly this process is there, dead but not yet reaped included."""
-    return start_ticks(pid) == ticks
+    return ticks > 0 and start_ticks(pid) == ticks
 
 
 def carries_cookie(pid: int, cookie: str) -> bool:
     """Whether the process was started with this cookie in its environment."""
+    number = procfs.number(pid)
+    return number is not None and shown_cookie(number, cookie)
+
+
+def shown_cookie(number: int, cookie: str) -> bool:
+    """As `carries_cookie`, by the number in /proc (see `shimming/procfs.py`)."""
     try:
-        return f"{COOKIE_VARIABLE}={cookie}".encode() in slurp(f"/proc/{pid}/environ").split(b"\0")
+        return f"{COOKIE_VARIABLE}={cookie}".encode() in slurp(f"/proc/{number}/environ").split(b"\0")
     except OSError:
         return False
 
@@ -112,4 +121,4 @@ def carries_cookie(pid: int, cookie: str) -> bool:
 def parent_of(pid: int) -> int:
     """Pid of the parent, 0 when there is no such process."""
     fields = stat_fields(pid)
-    return int(fields[1]) if fields else 0
+    return (procfs.ours(int(fields[1])) or 0) if fields else 0
