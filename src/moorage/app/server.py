@@ -7,18 +7,21 @@ file and nothing of the environment. One file lock per home keeps a second one o
 import argparse
 import asyncio
 import fcntl
+import gc
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import httpx
 import structlog
 import uvicorn
+from uvicorn.server import ServerState
 
 from moorage.api.app import create_app
 from moorage.api.auth import Auth, StaticTokens
@@ -171,17 +174,23 @@ async def serve(config: ServerConfig) -> None:
             port=config.port,
             log_level="warning",
             access_log=False,
+            server_header=False,
             lifespan="off",
             timeout_keep_alive=75,
             timeout_graceful_shutdown=5,
         )
     )
+    if graph.store.recovered:
+        log.warning("the database was damaged and was recovered", lost=graph.store.recovered)
+    gc.collect()
+    gc.freeze()  # what was built at the start lives as long as the process; the collector need not walk it again
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
     leading = asyncio.create_task(graph.leadership.lead(graph.loops.run))
-    serving = asyncio.create_task(_serve_api(server))
+    ending = asyncio.Event()
+    serving = asyncio.create_task(_serve_api(server, ending))
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((leading, serving, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -190,7 +199,7 @@ async def serve(config: ServerConfig) -> None:
                 task.result()
     finally:
         graph.deps.closing.set()
-        server.should_exit = True
+        ending.set()
         await asyncio.gather(serving, return_exceptions=True)
         await graph.leadership.step_down()
         leading.cancel()
@@ -200,16 +209,33 @@ async def serve(config: ServerConfig) -> None:
         await graph.store.close()
 
 
-async def _serve_api(server: uvicorn.Server) -> None:
-    """Without uvicorn's own signal handlers: stopping is decided in `serve`."""
+class _DatedWhenAsked(ServerState):
+    """uvicorn's state, with the Date header made when an answer needs it.
+
+    uvicorn renews it in a loop of ten ticks a second, which is most of what an idle control plane would do.
+    """
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers of every answer."""
+        return [(b"date", formatdate(usegmt=True).encode())]
+
+    @default_headers.setter
+    def default_headers(self, value: list[tuple[bytes, bytes]]) -> None:
+        """Set by the base class when it is made; what is given is not used."""
+
+
+async def _serve_api(server: uvicorn.Server, ending: asyncio.Event) -> None:
+    """Until `ending` is set. Without uvicorn's own signal handlers and ticks: stopping is decided in `serve`."""
     config = server.config
     config.load()
+    server.server_state = _DatedWhenAsked()
     server.lifespan = config.lifespan_class(config)
     await server.startup()
     if server.should_exit:
         raise Conflict(f"cannot listen on {config.host}:{config.port}: the address is in use", code="port_in_use")
     log.info("listening", host=config.host, port=config.port)
-    await server.main_loop()
+    await ending.wait()
     await server.shutdown()
 
 
