@@ -8,6 +8,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from moorage.ports import Clock
@@ -38,9 +39,20 @@ class HostedProcess:
         exited: how the command ended; done at once when it does.
         gone: done when no process of the tree is left, proven.
         evidence: lines that say why this is believed to be what it is; for the log.
+        successor: what its shim started in its place under a grant; set before `exited` and `gone` are done.
+        first_line: number of the first line of the log that is its own.
+        end_line: number after its last line, once it has a successor in the same log.
     """
 
-    def __init__(self, folder: Path, cookie: str, clock: Clock, *, shim: subprocess.Popen[bytes] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cookie: str,
+        clock: Clock,
+        *,
+        shim: subprocess.Popen[bytes] | None = None,
+        leashed: bool = False,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.folder = folder
         self.cookie = cookie
@@ -49,6 +61,10 @@ class HostedProcess:
         self.exited: asyncio.Future[Exit] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
         self.evidence: list[str] = []
+        self.successor: HostedProcess | None = None
+        self.first_line = 1
+        self.end_line: int | None = None
+        self._leashed = leashed
         self._clock = clock
         self._loop = loop
         self._shim = shim
@@ -90,6 +106,15 @@ class HostedProcess:
         if not self._order(f"stop {signal} {max(0, int(grace_s * 1000))}\n".encode()):
             self.evidence.append("the shim is dead: its processes are ended one by one, by cookie")
             self._end_strays(signal, grace_s)
+
+    def grant(self, restarts: int, *, always: bool = False) -> None:
+        """Let the shim start the command again by itself, at once, so many times; the latest grant counts.
+
+        Args:
+            restarts: how often; 0 takes an earlier grant back.
+            always: also after exit 0.
+        """
+        self._order(f"grant {restarts} {int(always)}\n".encode())
 
     def _order(self, line: bytes) -> bool:
         """Write to the shim. False when no shim reads there."""
@@ -140,8 +165,14 @@ class HostedProcess:
             if "shim" not in self._fds and not self.gone.done():
                 self._on_shim_end()
             return
+        self._take_in(data)
+
+    def _take_in(self, data: bytes) -> None:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
-        for line in lines:
+        for at, line in enumerate(lines):
+            if line.startswith(b"again "):
+                self._on_again(line.decode("utf-8", "replace"), lines[at + 1 :])
+                return
             self._on_event(line.decode("utf-8", "replace"))
 
     def _on_event(self, line: str) -> None:
@@ -157,6 +188,23 @@ class HostedProcess:
             self._read_exit()
         elif word == "gone":
             self._done_gone()
+
+    def _on_again(self, line: str, rest: list[bytes]) -> None:
+        """The shim has started the command again: the next one watches from here on, and reads the rest."""
+        fields = dict(pair.split("=", 1) for pair in line.split(" ", 9)[1:])
+        known = self.identity
+        after = HostedProcess(self.folder, self.cookie, self._clock, shim=self._shim, leashed=self._leashed)
+        if known is not None:
+            after.identity = replace(known, pid=int(fields["next_pid"]), start_ticks=int(fields["next_ticks"]))
+        self.end_line = after.first_line = int(fields["line"])
+        after._buffer = b"".join(part + b"\n" for part in rest) + self._buffer
+        self.successor, self._shim, self._buffer = after, None, b""
+        self._unwatch(*self._fds)
+        after.watch()
+        after._done_running()
+        self._done_exited(exit_from({**fields, "error": fields.get("error", "").rstrip()}))
+        self._done_gone()
+        after._take_in(b"")
 
     def _on_shim_end(self) -> None:
         """The shim has ended: after its work, or by violence."""
@@ -177,8 +225,8 @@ class HostedProcess:
     def _without_shim(self) -> None:
         """Go on without the shim: watch the command by its proven identity; its exit code is lost."""
         known = self.identity
-        if self.exited.done() or known is None:
-            self._on_unknown_end()
+        if self.exited.done() or known is None or self._leashed:
+            self._on_unknown_end()  # without its shim nothing would end it with its owner, so it ends now
         elif not exists(known.pid, known.start_ticks):
             self.evidence.append(f"pid {known.pid} is gone or another process (start ticks differ)")
             self._on_unknown_end()

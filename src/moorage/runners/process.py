@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.domain.errors import RunnerError
@@ -22,9 +23,22 @@ from moorage.runners.hosted import HostedProcess
 from moorage.runners.identity import COOKIE_VARIABLE
 from moorage.runners.port import LaunchIntent, Prepared, PullProgress
 
-__all__ = ["LaunchIntent", "ProcessHost"]
+__all__ = ["LaunchIntent", "Leash", "ProcessHost"]
 
 SHIM = Path(__file__).with_name("shim.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Leash:
+    """How what is started ends when the process that started it does, however that happens.
+
+    Args:
+        signal: sent to the command's group.
+        grace_s: seconds until the whole tree is killed.
+    """
+
+    signal: int
+    grace_s: float
 
 
 class ProcessHost:
@@ -34,10 +48,15 @@ class ProcessHost:
         clock: for graces and pauses.
         python: interpreter that runs the shim.
         spare: keep one shim ready, so that a start does not wait for an interpreter.
+        leash: what is started ends with this process (the runner library); None: it outlives it (the agent).
     """
 
-    def __init__(self, clock: Clock, *, python: str = sys.executable, spare: bool = True) -> None:
+    def __init__(
+        self, clock: Clock, *, python: str = sys.executable, spare: bool = True, leash: Leash | None = None
+    ) -> None:
         self._clock = clock
+        self._leash = leash
+        self._pipe = os.pipe() if leash else None
         self._python = python
         self._keep_spare = spare
         self._spare: subprocess.Popen[bytes] | None = None
@@ -63,11 +82,11 @@ class ProcessHost:
         if intent.port is not None:
             require_free(intent.port)
         try:
-            _prepare(intent)
+            _prepare(intent, self._leash_numbers())
             shim = self._order(intent.folder)
         except OSError as cause:
             raise RunnerError(f"cannot start a process in {intent.folder}: {cause}", code="create_failed") from cause
-        process = HostedProcess(intent.folder, intent.cookie, self._clock, shim=shim)
+        process = HostedProcess(intent.folder, intent.cookie, self._clock, shim=shim, leashed=self._leash is not None)
         process.watch()
         if self._keep_spare:
             # Not before this one runs: an interpreter that starts would take the CPU from it.
@@ -87,19 +106,28 @@ class ProcessHost:
         return process
 
     def close(self) -> None:
-        """Let the spare shim go. What runs goes on running."""
+        """Let the spare shim go. What runs goes on running, unless it is on a leash: that ends now."""
         self._keep_spare = False
         if self._spare is not None:
             _dismiss(self._spare)
             self._spare = None
+        if self._pipe is not None:
+            for fd in self._pipe:
+                os.close(fd)
+            self._pipe = None
 
     async def aclose(self) -> None:
         """As `close`."""
         self.close()
 
+    def _leash_numbers(self) -> list[int]:
+        if self._leash is None or self._pipe is None:
+            return []
+        return [os.getpid(), self._pipe[0], self._leash.signal, max(0, int(self._leash.grace_s * 1000))]
+
     def _order(self, folder: Path) -> subprocess.Popen[bytes]:
         """Give the order to the spare shim, or to a fresh one where there is none or it has died."""
-        order = os.fsencode(folder) + b"\n"
+        order = os.fsencode(folder.absolute()) + b"\n"
         spare, self._spare = self._spare, None
         if spare is not None and spare.poll() is None:
             try:
@@ -124,6 +152,7 @@ class ProcessHost:
             stderr=subprocess.DEVNULL,
             env={},
             close_fds=True,
+            pass_fds=self._pipe[:1] if self._pipe else (),
             bufsize=0,
         )
 
@@ -141,7 +170,7 @@ def _dismiss(shim: subprocess.Popen[bytes]) -> None:
     shim.wait()
 
 
-def _prepare(intent: LaunchIntent) -> None:
+def _prepare(intent: LaunchIntent, leash: list[int]) -> None:
     folder = intent.folder
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in ("control", "events"):
@@ -149,7 +178,7 @@ def _prepare(intent: LaunchIntent) -> None:
             os.mkfifo(folder / name, 0o600)
     env = {**intent.env, COOKIE_VARIABLE: intent.cookie}
     fields = [intent.cookie, intent.workdir or "", f"moorage-{intent.cookie}", str(len(intent.argv)), *intent.argv]
-    fields += [str(len(env)), *(f"{k}={v}" for k, v in env.items())]
+    fields += [str(len(env)), *(f"{k}={v}" for k, v in env.items()), *map(str, leash)]
     broken = [f for f in fields if "\0" in f]
     if broken:
         raise RunnerError(f"an argument or variable has a NUL byte in it: {broken[0]!r}", code="start_invalid")

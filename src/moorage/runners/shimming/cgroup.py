@@ -2,7 +2,7 @@
 
 import os
 
-from .kernel import slurp
+from .kernel import fork_into, slurp
 
 
 class Cgroup:
@@ -10,6 +10,7 @@ class Cgroup:
 
     def __init__(self, name: str) -> None:
         self.path: str | None = None
+        self.directory, self.holds = -1, 0
         parent = self._parent()
         if not parent or not name:
             return
@@ -21,6 +22,7 @@ class Cgroup:
         except OSError:
             return
         self.path = path
+        self.directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     @staticmethod
     def _parent() -> str | None:
@@ -36,11 +38,30 @@ class Cgroup:
                 return path if os.access(path, os.W_OK) else None
         return None
 
+    def fork(self, *, unseen: bool = False) -> int:
+        """As fork, the child being in the cgroup from its first instruction where the kernel can do that.
+
+        Args:
+            unseen: see `kernel.fork_into`.
+
+        Raises:
+            OSError: it cannot be unseen on this kernel.
+        """
+        born = fork_into(self.directory, unseen=unseen) if self.path or unseen else None
+        if born is None:
+            if unseen:
+                raise OSError(38, "clone3 is not usable here")
+            return os.fork()
+        self.holds = born
+        return born
+
     def add(self, pid: int) -> None:
-        """Put a process in; where that is refused, do without the cgroup."""
+        """Put a process in that was not born there; where that is refused, do without the cgroup."""
+        if pid == self.holds:
+            return
         if self.path and not self._put("cgroup.procs", str(pid)):
             self.remove()
-            self.path = None
+            self.path, self.directory = None, -1
 
     def kill(self) -> None:
         """SIGKILL to every member (Linux 5.14 and later; older kernels: the sweep does it)."""

@@ -1,16 +1,23 @@
-"""The command itself: what to run, and the fork that waits at a gate until its identity is on disk."""
+"""The command itself: what to run, and the fork that waits at a gate: until its identity is on disk or, as a standby,
+until the one before it has ended.
+"""
 
 import _signal
 import os
 
-from .kernel import start_ticks
+from .cgroup import Cgroup
+from .kernel import WALL, start_ticks
 
 RESET_SIGNALS = (1, 2, 13, 15, 25)
 """SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ: ignored or caught up to here, which the command must not inherit."""
 
 
 class Launch:
-    """What `launch` says: cookie, workdir, cgroup name, then argv and env, each list preceded by its length."""
+    """What `launch` says: cookie, workdir, cgroup name, then argv and env, each list preceded by its length.
+
+    Four numbers may follow: the leash (see `leash.py`). A leashed life is told, and never waits for the disk: whoever
+    it is of any use to has ended before the machine is started again.
+    """
 
     def __init__(self, raw: bytes) -> None:
         fields = raw.decode("utf-8", "surrogateescape").split("\0")
@@ -20,16 +27,24 @@ class Launch:
         env_count = int(fields[split])
         pairs = fields[split + 1 : split + 1 + env_count]
         self.env = dict(pair.split("=", 1) for pair in pairs)
+        self.leash = [int(number) for number in fields[split + 1 + env_count :]]
 
 
 class Child:
-    """The command: started behind a gate that opens only once its identity is on disk."""
+    """The command: started behind a gate that opens only once its identity is on disk.
 
-    def __init__(self, launch: Launch, output: int) -> None:
+    Args:
+        launch: what to run.
+        output: where its output goes.
+        cgroup: where it is born.
+        standby: it may wait long, beside the command that it will follow; see `kernel.fork_into`.
+    """
+
+    def __init__(self, launch: Launch, output: int, cgroup: Cgroup, *, standby: bool = False) -> None:
         self.launch = launch
         gate_read, self._gate = os.pipe()
         self._error, error_write = os.pipe()
-        self.pid = os.fork()
+        self.pid = cgroup.fork(unseen=standby)
         if self.pid == 0:
             self._run(gate_read, error_write, output)
         os.close(gate_read)
@@ -37,8 +52,11 @@ class Child:
         self.ticks = start_ticks(self.pid)
 
     def release(self) -> tuple[int, str] | None:
-        """Let it execute. None when it did; else (exit code, error text)."""
-        os.write(self._gate, b"g")
+        """Let it execute. None when it did; else it is gone, with (exit code, error text)."""
+        try:
+            os.write(self._gate, b"g")
+        except BrokenPipeError:
+            pass  # it met its error before the gate, and has said so
         os.close(self._gate)
         error = b""
         while part := os.read(self._error, 4096):
@@ -46,25 +64,38 @@ class Child:
         os.close(self._error)
         if not error:
             return None
+        os.waitpid(self.pid, WALL)
         code, _, text = error.decode("utf-8", "replace").partition(" ")
         return int(code), text
+
+    def dismiss(self) -> None:
+        """A standby that is not needed: it sees its gate closed and ends."""
+        os.close(self._gate)
+        os.close(self._error)
+        os.waitpid(self.pid, WALL)
 
     def _run(self, gate: int, error: int, output: int) -> None:
         code = 126
         try:
             os.setsid()
+            os.close(self._gate)  # so that the shim's death closes it
             for number in RESET_SIGNALS:
                 _signal.signal(number, _signal.SIG_DFL)
             _signal.set_wakeup_fd(-1)
             os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
-            if os.read(gate, 1) != b"g":
-                os._exit(125)
             if self.launch.workdir:
                 os.chdir(self.launch.workdir)
-            argv = self.launch.argv
-            os.execvpe(argv[0], argv, self.launch.env)
+            argv, env = [os.fsencode(word) for word in self.launch.argv], _encoded(self.launch.env)
+            path = os.fsencode(which(self.launch))
+            try:
+                os.execve(b"/", argv, env)
+            except OSError:
+                pass  # as it must: what the real one touches was copied for this process before the gate, not after it
+            if os.read(gate, 1) != b"g":
+                os._exit(125)
+            os.execve(path, argv, env)
         except OSError as cause:
             missing = isinstance(cause, FileNotFoundError | NotADirectoryError)
             code = 127 if missing else 126
@@ -74,3 +105,19 @@ class Child:
             os.write(error, f"{code} {type(cause).__name__}: {cause}".encode())
         finally:
             os._exit(code)
+
+
+def which(launch: Launch) -> str:
+    """The program's path by the command's own PATH; without one that is executable, one that is there."""
+    name = launch.argv[0]
+    if "/" in name:
+        return name
+    found = [f"{folder or '.'}/{name}" for folder in launch.env.get("PATH", os.defpath).split(":")]
+    found = [path for path in found if os.path.isfile(path)]
+    if not found:
+        raise FileNotFoundError(2, "No such file or directory", name)
+    return next((path for path in found if os.access(path, os.X_OK)), found[0])
+
+
+def _encoded(env: dict[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}

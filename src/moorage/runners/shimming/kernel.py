@@ -1,13 +1,23 @@
-"""What the shim asks of the kernel, with builtin modules only: small files, process stat lines, the reaper flag, OOM.
+"""What the shim asks of the kernel, with builtin modules only: small files, process stat lines, the reaper flag, a
+birth inside of a cgroup, OOM.
 
-The reaper flag needs prctl(2), for which Python has no call. `_ctypes` alone loads in about 1 ms where `ctypes` takes
-6 to 14, and its three functions used here have not changed for many releases; where they are missing, `ctypes` is
-used, and where that fails too, the sweep finds orphans by the cookie in their environment.
+The reaper flag needs prctl(2) and the birth clone3(2), for which Python has no calls. `_ctypes` alone loads in about
+1 ms where `ctypes` takes 6 to 14, and its three functions used here have not changed for many releases; where they are
+missing, `ctypes` is used for the flag, and where that fails too, the sweep finds orphans by the cookie in their
+environment.
 """
 
 import os
+import sys
+
+from . import procfs
 
 PR_SET_CHILD_SUBREAPER = 36
+SYS_CLONE3 = 435
+"""The same number on every architecture: it is younger than their unification."""
+CLONE_INTO_CGROUP, SIGCHLD = 0x200000000, 17
+WALL = 0x40000000
+"""For waitpid: also a child that is unseen (see `fork_into`)."""
 
 
 def become_subreaper() -> bool:
@@ -26,6 +36,32 @@ def become_subreaper() -> bool:
         return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (ImportError, AttributeError, OSError):
         return False
+
+
+def fork_into(directory: int, *, unseen: bool = False) -> int | None:
+    """As fork, the child being born in the cgroup of this open directory (-1: in this process's own).
+
+    Moving a process after its birth makes the kernel wait for all its processors: 10 ms and more on a quiet machine.
+    The child runs none of Python's own after-fork work, so it must execute something soon and start no thread.
+
+    Args:
+        directory: of a cgroup v2.
+        unseen: until it executes something, a plain wait for any child passes it over (it has no exit signal, and
+            execve gives it one). So a standby does not hide that the tree is empty but for itself; see `WALL`.
+
+    Returns:
+        As fork; None where it cannot be done (before Linux 5.7, or the cgroup refuses).
+    """
+    numbers = (CLONE_INTO_CGROUP if directory >= 0 else 0, 0, 0, 0, 0 if unseen else SIGCHLD, 0, 0, 0, 0, 0)
+    arguments = b"".join(number.to_bytes(8, sys.byteorder) for number in (*numbers, max(directory, 0)))
+    try:
+        import _ctypes
+
+        syscall = _ctypes.dlsym(_ctypes.dlopen(None, 2), "syscall")  # type: ignore[arg-type]  # as above
+        born: int = _ctypes.call_function(syscall, (SYS_CLONE3, arguments, len(arguments)))
+    except (ImportError, AttributeError, OSError):
+        return None
+    return born if born >= 0 else None
 
 
 def slurp(path: str) -> bytes:
@@ -71,9 +107,18 @@ def _fsync(path: str) -> None:
 
 
 def stat_fields(pid: int) -> list[bytes] | None:
-    """Fields of /proc/pid/stat from the third (state) on, or None when there is no such process."""
+    """Fields of a process's stat line from the third (state) on, or None when there is no such process.
+
+    Parent, group and session are in them as /proc counts (see `procfs`).
+    """
+    number = procfs.number(pid)
+    return None if number is None else shown_stat(number)
+
+
+def shown_stat(number: int) -> list[bytes] | None:
+    """As `stat_fields`, by the number in /proc: for whoever goes through all that /proc shows."""
     try:
-        raw = slurp(f"/proc/{pid}/stat")
+        raw = slurp(f"/proc/{number}/stat")
     except OSError:
         return None
     return raw[raw.rindex(b")") + 2 :].split()

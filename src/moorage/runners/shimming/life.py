@@ -13,8 +13,13 @@ and exits. Files of the directory, all written here except `launch`:
     log.N     output, N being the sequence number of the file's first line
     exit      key=value lines: how the command ended; fsynced
     gone      the tree is empty; fsynced
-    control   FIFO, agent to shim: `stop SIGNAL_NUMBER GRACE_MS`
+    control   FIFO, agent to shim: `stop SIGNAL_NUMBER GRACE_MS`, `grant COUNT ALWAYS`
     events    FIFO, shim to agent: a hint that `identity`, `exit` or `gone` is news
+
+The runner library keeps its shims on a leash (`leash.py`) and may grant restarts ahead: with `grant 1 0` the shim
+starts the command again at once when it has failed, unless a stop came first, and tells the end of the one and the
+start of the other in one line, `again …`. So a replacement waits for nobody to be scheduled but the shim itself. How
+often, and whether at all, stays the owner's decision; a shim without a grant ends with its command.
 """
 
 import _signal
@@ -22,6 +27,7 @@ import os
 import select
 import time
 
+from . import tree
 from .cgroup import Cgroup
 from .child import Child, Launch
 from .kernel import (
@@ -30,11 +36,12 @@ from .kernel import (
     machine_oom_kills,
     slurp,
     start_ticks,
-    stat_fields,
     sync,
     write_whole,
 )
+from .leash import Leash, clear_away
 from .log import Log
+from .order import read_order, take_lock
 
 SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM = 1, 2, 9, 13, 15
 """As numbers: importing `signal` costs 5 ms for its enumerations."""
@@ -55,15 +62,18 @@ class Shim:
         self.log = Log(folder)
         self.control = os.open(f"{folder}/control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self.events = os.open(f"{folder}/events", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self.output, output = os.pipe()
-        os.set_blocking(self.output, False)
+        self.output, output = _output()
         self.cgroup = Cgroup(launch.cgroup)
+        self.leash = Leash(launch.leash)
         self.oom_before = machine_oom_kills()
-        self.child = Child(launch, output)
+        self.child = Child(launch, output, self.cgroup)
         os.close(output)
         self.kill_at: float | None = None
         self.stopping = False
         self.ended: int | None = None
+        self.granted, self.granted_always = 0, False
+        self.standby: tuple[Child, int] | None = None
+        self.wake = -1
 
     def run(self) -> None:
         """The whole life, in order."""
@@ -73,8 +83,9 @@ class Shim:
         if failure is None:
             self._event("running")
             self._watch()
-        else:
-            _, self.ended = os.waitpid(self.child.pid, 0)
+            while self._may_start_again() and self._start_again():
+                self._watch()
+        self._grant(0, always=False)
         self._drain()  # so that the last words are in the log when the exit is told
         record = self._record(failure)
         self._event("exit " + record.replace("\n", " "))
@@ -82,10 +93,79 @@ class Shim:
         self._event("exited")
         if self._empty():
             self._event("gone")  # told before the disk has it: capacity waits for this
-        sync(f"{self.folder}/exit")
+        durable = not self.leash.held
+        if durable:
+            sync(f"{self.folder}/exit")
         self._sweep()
-        write_whole(f"{self.folder}/gone", "", sync=True)
+        write_whole(f"{self.folder}/gone", "", sync=durable)
         self._event("gone")
+        if self.leash.broken:
+            clear_away(self.folder)
+
+    def _may_start_again(self) -> bool:
+        """Whether it ended as the owner has granted a restart for, and nobody wants it stopped."""
+        if self.stopping or self.granted < 1 or self.leash.broken:
+            return False
+        self._obey_what_waits()  # a stop that came just before the end was seen
+        return not self.stopping and self.granted > 0 and (self.ended != 0 or self.granted_always)
+
+    def _start_again(self) -> bool:
+        """End what is left of the tree, start the command, then tell. False when it cannot be: the end is told then."""
+        assert self.ended is not None
+        while self._reap() or self._others_in_cgroup():
+            self._kill_tree()
+            select.poll().poll(SWEEP_PAUSE_MS)
+        if self.standby is None:  # its place was spent on the sweep, or this kernel cannot have one
+            try:
+                self.standby = self._next_child(standby=False)
+            except OSError:
+                return False
+        (successor, output), self.standby = self.standby, None
+        if successor.release() is not None:
+            os.close(output)
+            return False
+        os.sched_yield()  # its first instructions go before the telling of it
+        self._drain()
+        os.close(self.output)
+        self.log.end_line()
+        record = self._record(None).replace("\n", " ")
+        at = f"line={self.log.next_line} next_pid={successor.pid} next_ticks={successor.ticks}"
+        self.child, self.output, self.ended = successor, output, None
+        self.granted = 0
+        self._event(f"again {at} {record}")
+        self.oom_before = machine_oom_kills()
+        self._write_identity()
+        return True
+
+    def _next_child(self, *, standby: bool) -> tuple[Child, int]:
+        """The command once more, at its gate, and our end of its output."""
+        output, theirs = _output()
+        try:
+            child = Child(self.launch, theirs, self.cgroup, standby=standby)
+        except OSError:
+            os.close(output)
+            raise
+        finally:
+            os.close(theirs)
+        self.cgroup.add(child.pid)
+        return child, output
+
+    def _grant(self, granted: int, *, always: bool) -> None:
+        """Note what the owner allows, and have the next one standing by where there may be one."""
+        self.granted, self.granted_always = granted, always
+        if granted and self.standby is None and not self.stopping:
+            try:
+                self.standby = self._next_child(standby=True)
+            except OSError:
+                return  # then it is forked when it is needed
+        elif not granted and self.standby is not None:
+            (child, output), self.standby = self.standby, None
+            child.dismiss()
+            os.close(output)
+
+    def _others_in_cgroup(self) -> bool:
+        waiting = self.standby[0].pid if self.standby else 0
+        return any(pid != waiting for pid in self.cgroup.members())
 
     def _write_identity(self) -> None:
         lines = {
@@ -102,29 +182,43 @@ class Shim:
         self._event("identity")
 
     def _watch(self) -> None:
-        wake_read, wake_write = os.pipe()
-        os.set_blocking(wake_write, False)
-        _signal.set_wakeup_fd(wake_write)
-        _signal.signal(SIGTERM, lambda *_: None)
+        self._listen_for_signals()
         pidfd = os.pidfd_open(self.child.pid)
         poll = select.poll()
-        for fd in (self.output, self.control, pidfd, wake_read):
+        for fd in (self.output, self.control, pidfd, self.wake, *self.leash.fds):
             poll.register(fd, select.POLLIN)
+        if self.leash.broken:
+            self._let_go(poll)
         while self.ended is None:
             ready = {fd for fd, _ in poll.poll(self._patience_ms())}
             if pidfd in ready:
                 _, self.ended = os.waitpid(self.child.pid, 0)
             if self.control in ready:
                 self._obey(os.read(self.control, 4096))
-            if wake_read in ready and SIGTERM in os.read(wake_read, 64):
+            if self.wake in ready and SIGTERM in os.read(self.wake, 64):
                 self._stop(SIGTERM, 20_000)
+            if not ready.isdisjoint(self.leash.fds):
+                self._let_go(poll)
             if self.output in ready and not self._pump():
                 poll.unregister(self.output)
             if self.kill_at is not None and self.ended is None and time.monotonic() >= self.kill_at:
                 self.kill_at = None
                 self._kill_tree()
         os.close(pidfd)
-        _signal.set_wakeup_fd(-1)
+
+    def _listen_for_signals(self) -> None:
+        if self.wake < 0:
+            self.wake, wake_write = os.pipe()
+            os.set_blocking(wake_write, False)
+            _signal.set_wakeup_fd(wake_write)
+            _signal.signal(SIGTERM, lambda *_: None)
+
+    def _let_go(self, poll: "select.poll") -> None:
+        """The owner is gone: what it would have done at its own end is done here."""
+        self.leash.broken = True
+        for fd in self.leash.fds:
+            poll.unregister(fd)
+        self._stop(self.leash.signal, self.leash.grace_ms)
 
     def _patience_ms(self) -> int:
         if self.kill_at is None:
@@ -145,14 +239,25 @@ class Shim:
     def _obey(self, raw: bytes) -> None:
         for line in raw.decode("ascii", "replace").splitlines():
             words = line.split()
-            if len(words) == 3 and words[0] == "stop" and words[1].isdigit() and words[2].isdigit():
+            if len(words) != 3 or not (words[1].isdigit() and words[2].isdigit()):
+                continue
+            if words[0] == "stop":
                 self._stop(int(words[1]), int(words[2]))
+            elif words[0] == "grant":
+                self._grant(int(words[1]), always=words[2] == "1")
+
+    def _obey_what_waits(self) -> None:
+        try:
+            self._obey(os.read(self.control, 4096))
+        except BlockingIOError:
+            return
 
     def _stop(self, number: int, grace_ms: int) -> None:
         """Signal the command's group, and set when the tree is killed; a second stop can only shorten the grace."""
         deadline = time.monotonic() + grace_ms / 1000
         if not self.stopping:
             self.stopping = True
+            self._grant(0, always=False)
             self._event("stopping")
             try:
                 # The child was not reaped yet, so its pid, which is also its group's id, cannot be anybody else's.
@@ -165,14 +270,10 @@ class Shim:
 
     def _kill_tree(self, spared: int = 0) -> None:
         """SIGKILL to all below this process but the process group `spared`."""
+        self._grant(0, always=False)
         if not spared:
             self.cgroup.kill()
-        for pid, group in self._descendants().items():
-            if group != spared:
-                try:
-                    os.kill(pid, SIGKILL)
-                except OSError:
-                    continue
+        tree.kill(self._descendants(), spared)
 
     def _record(self, failure: tuple[int, str] | None) -> str:
         status = self.ended or 0
@@ -243,31 +344,8 @@ class Shim:
             return False
         return True
 
-    def _descendants(self) -> dict[int, int]:
-        """Pid → process group of everything alive below this process."""
-        parents: dict[int, int] = {}
-        groups: dict[int, int] = {}
-        for name in os.listdir("/proc"):
-            fields = stat_fields(int(name)) if name.isdigit() else None
-            if fields and fields[0] not in b"ZX":
-                parents[int(name)], groups[int(name)] = int(fields[1]), int(fields[2])
-        me = os.getpid()
-        return {pid: groups[pid] for pid in parents if pid != me and self._ours(pid, me, parents)}
-
-    def _ours(self, pid: int, me: int, parents: dict[int, int]) -> bool:
-        at, steps = pid, 0
-        while at in parents and steps < len(parents):
-            at, steps = parents[at], steps + 1
-            if at == me:
-                return True
-        return not self.reaper and self._carries_cookie(pid)
-
-    def _carries_cookie(self, pid: int) -> bool:
-        """Without the reaper flag an orphan is told by the cookie in its environment."""
-        try:
-            return b"MOORAGE_COOKIE=" + self.launch.cookie.encode() in slurp(f"/proc/{pid}/environ").split(b"\0")
-        except OSError:
-            return False
+    def _descendants(self) -> list[int]:
+        return tree.descendants(self.launch.cookie, reaper=self.reaper)
 
     def _event(self, line: str) -> None:
         try:
@@ -276,25 +354,11 @@ class Shim:
             pass  # nobody has read for long; the files say the same
 
 
-def take_lock(folder: str) -> bool:
-    """Hold `lock` until this process ends. False when another holds it or the directory was fenced off."""
-    fd = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.lockf(fd, os.F_TLOCK, 0)
-    except OSError:
-        return False
-    return not os.path.exists(f"{folder}/fenced")
-
-
-def read_order() -> str:
-    """The line from the agent; empty when it went away without one."""
-    raw = b""
-    while not raw.endswith(b"\n"):
-        part = os.read(0, 4096)
-        if not part:
-            return ""
-        raw += part
-    return raw[:-1].decode("utf-8", "surrogateescape")
+def _output() -> tuple[int, int]:
+    """A pipe for the command's output: our end, which never blocks, and the command's."""
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    return ours, theirs
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ class Log:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.next_line = 1
+        self.mid_line = False
         self.segments: list[str] = []
         self.fd = -1
         self.size = 0
@@ -39,6 +40,11 @@ class Log:
                 self._append(b"\n")
                 self._rotate()
 
+    def end_line(self) -> None:
+        """What is written next belongs to another process and begins a line of its own."""
+        if self.mid_line:
+            self._append(b"\n")
+
     def _append(self, data: bytes) -> None:
         """What a full disk does not take is lost; the worker goes on."""
         try:
@@ -46,6 +52,7 @@ class Log:
         except OSError:
             return
         self.size += written
+        self.mid_line = data[written - 1] != 10 if written else self.mid_line
         self.next_line += data.count(b"\n", 0, written)
 
     def _rotate(self) -> None:
