@@ -6,6 +6,7 @@ from pathlib import Path
 
 from moorage.app.settings import Address
 from moorage.domain.errors import InvalidSpec
+from moorage.runners.shimming import procfs
 
 
 def is_free(address: Address) -> bool:
@@ -39,11 +40,14 @@ def is_free(address: Address) -> bool:
 def owner(port: int) -> str | None:
     """`nginx (pid 4242)`: the process that listens on a port; None when the kernel does not show it to us."""
     inodes = _listening_inodes(port)
-    for process in Path("/proc").glob("[0-9]*") if inodes else ():
+    for number in procfs.numbers() if inodes else ():
+        process = Path(f"/proc/{number}")
         try:
             for fd in (process / "fd").iterdir():
                 if str(fd.readlink()) in inodes:
-                    return f"{(process / 'comm').read_text().strip()} (pid {process.name})"
+                    pid = procfs.ours(number)
+                    who = f"pid {pid}" if pid else f"pid {number} of another pid namespace"
+                    return f"{(process / 'comm').read_text().strip()} ({who})"
         except OSError:
             continue  # ended meanwhile, or not ours to look into
     return None

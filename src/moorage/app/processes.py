@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from moorage.domain.errors import Unavailable
+from moorage.runners.shimming import procfs
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -122,18 +125,40 @@ def wait_gone(identity: Identity, timeout_s: float) -> bool:
     return True
 
 
+def require_identities() -> None:
+    """Nothing where processes can be told apart.
+
+    Raises:
+        Unavailable: they cannot, so that nothing could be stopped or adopted later.
+    """
+    if sys.platform.startswith("linux") and procfs.depth() is None:
+        raise Unavailable(
+            "/proc does not show this process, so no process could be told from another, and nothing is started",
+            remedy="give this place a /proc of its own: mount -t proc proc /proc",
+        )
+
+
 def start(argv: Sequence[str], log: Path, cwd: Path) -> tuple[subprocess.Popen[bytes], Identity | None]:
     """Start a process in a session of its own that appends its output to `log`; it outlives the caller.
 
     Returns:
-        The child and its identity (None when it ended before it could be looked at).
+        The child and its identity (None when it ended before it could be looked at: waiting for it ends at once).
+
+    Raises:
+        Unavailable: processes cannot be told apart here; nothing runs.
     """
+    require_identities()
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("ab") as out:
         child = subprocess.Popen(
             list(argv), stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd, start_new_session=True
         )
-    return child, identify(child.pid)
+    identity = identify(child.pid)
+    if identity is None and child.poll() is None:
+        child.kill()  # a child not waited for yet, so its pid is nobody else's
+        child.wait()
+        raise Unavailable(f"the system does not tell who process {child.pid} is, so it was ended again")
+    return child, identity
 
 
 def python(module: str, *args: str) -> list[str]:
@@ -149,10 +174,12 @@ def find_by_command(argv: Sequence[str]) -> list[Identity]:
     """Our own processes (same user) whose command line is exactly this one. Empty where there is no /proc."""
     wanted = b"\0".join(os.fsencode(a) for a in argv) + b"\0"
     found = []
-    for entry in Path("/proc").glob("[0-9]*"):
+    for number in procfs.numbers():
+        entry = Path(f"/proc/{number}")
         try:
             if entry.stat().st_uid == os.getuid() and (entry / "cmdline").read_bytes() == wanted:
-                identity = identify(int(entry.name))
+                pid = procfs.ours(number)
+                identity = identify(pid) if pid else None
                 found += [identity] if identity else []
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # it ended, or is not ours, while we looked
@@ -162,20 +189,23 @@ def find_by_command(argv: Sequence[str]) -> list[Identity]:
 def any_with_variable(name: str, prefix: str) -> bool:
     """Whether a process of this user has an environment variable that begins so. False where there is no /proc."""
     wanted = os.fsencode(f"{name}={prefix}")
-    for entry in Path("/proc").glob("[0-9]*"):
+    for number in procfs.numbers():
         try:
-            variables = (entry / "environ").read_bytes().split(b"\0")
+            variables = Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
         except OSError:
             continue  # it ended, or is not ours, while we looked
-        if any(variable.startswith(wanted) for variable in variables) and identify(int(entry.name)) is not None:
-            return True
+        if any(variable.startswith(wanted) for variable in variables):
+            pid = procfs.ours(number)
+            if pid and identify(pid) is not None:
+                return True
     return False
 
 
 def catches(identity: Identity, signum: int) -> bool:
     """Whether the process has a handler of its own for a signal (True where the system does not tell)."""
     try:
-        lines = Path(f"/proc/{identity.pid}/status").read_text().splitlines()
+        number = procfs.number(identity.pid)
+        lines = Path(f"/proc/{number}/status").read_text().splitlines() if number else []
     except (FileNotFoundError, ProcessLookupError):
         return True
     mask = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
@@ -194,8 +224,11 @@ def tail(path: Path, lines: int = 20, limit_bytes: int = 16384) -> str:
 
 
 def _linux_stat(pid: int) -> tuple[str, str]:
+    number = procfs.number(pid)
+    if number is None:
+        return "", ""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{number}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return "", ""
     # the program's name stands in brackets and may itself hold spaces and brackets: count from the last one

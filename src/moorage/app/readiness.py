@@ -3,8 +3,11 @@
 Plain `http.client`: each question is one short request to this machine.
 """
 
+import contextlib
 import http.client
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +16,7 @@ from moorage.app.home import Home, machine_name
 from moorage.app.settings import Settings
 
 PROBE_TIMEOUT_S = 2.0
+"""For each step of a probe, and for all of it together: an answer that trickles in is none."""
 
 
 def missing(home: Home, settings: Settings) -> Iterator[tuple[str, str]]:
@@ -41,6 +45,9 @@ def get(url: str, path: str, token: str | None = None) -> tuple[int | None, dict
     """(status, JSON body) of a GET; (None, {}) when nothing answers."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PROBE_TIMEOUT_S)
+    limit = threading.Timer(PROBE_TIMEOUT_S, _cut, (connection,))
+    limit.daemon = True
+    limit.start()
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
         answer = connection.getresponse()
@@ -48,9 +55,16 @@ def get(url: str, path: str, token: str | None = None) -> tuple[int | None, dict
     except (OSError, http.client.HTTPException):
         return None, {}
     finally:
+        limit.cancel()
         connection.close()
     try:
         body = json.loads(text)
     except ValueError:
         body = {}
     return answer.status, body if isinstance(body, dict) else {}
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    """End an exchange that has taken its time; whoever waits for it then sees the end of the stream."""
+    with contextlib.suppress(OSError, AttributeError):  # it was closed just now
+        connection.sock.shutdown(socket.SHUT_RDWR)

@@ -28,6 +28,7 @@ from moorage.app import processes
 from moorage.app.home import PARTS, Home, write_private
 from moorage.app.processes import Identity
 from moorage.app.stopping import STOP_LIMIT_S, STOP_ORDER, end, left_over, revive_agent, say
+from moorage.domain.errors import Unavailable
 
 RETRY_MAX_S = 5.0
 FORGIVEN_AFTER_S = 60.0
@@ -148,7 +149,7 @@ class Supervisor:
         part.starts, part.retry_at, part.since = part.starts + 1, None, time.monotonic()
         try:
             child, identity = processes.start(self.home.command(part.name), self.home.log(part.name), self.home.root)
-        except OSError as cause:  # no memory or no process to be had now: as if it had died
+        except (OSError, Unavailable) as cause:  # no memory or no process to be had now: as if it had died
             self._died(part, f"could not be started: {cause}")
             return
         part.child = child

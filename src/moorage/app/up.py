@@ -20,6 +20,9 @@ from moorage.domain.errors import Conflict, MoorageError, Unavailable, WaitFaile
 
 GIVE_UP_AFTER_DEATHS = 3
 LOOK_EVERY_S = 0.1
+STOP_ALL_LIMIT_S = sum(STOP_LIMIT_S.values()) + 15.0
+GIVE_BACK_LIMIT_S = 20.0
+"""How long an `up` that failed may take to stop what it started. Nothing was served yet, so nothing has to finish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ def up(home: Home, settings: Settings, progress: Progress, *, timeout_s: float) 
         home: the folder.
         settings: effective settings.
         progress: where to say what is waited for.
-        timeout_s: seconds to wait for the parts.
+        timeout_s: seconds to wait for the parts; after it, what was started is stopped again within a minute.
 
     Raises:
         Conflict: a port is taken, or this home is up on other addresses, or another `up`/`down` is at work.
@@ -61,7 +64,7 @@ def up(home: Home, settings: Settings, progress: Progress, *, timeout_s: float) 
         except (MoorageError, KeyboardInterrupt):
             if not _was_ready(home):
                 progress.say("stopping what was started")
-                _stop_supervisor(home, running, progress, keep=True)
+                _stop_supervisor(home, running, progress, keep=True, limit_s=GIVE_BACK_LIMIT_S)
             raise
         finally:
             progress.clear()
@@ -82,9 +85,9 @@ def down(home: Home, progress: Progress, *, keep: bool) -> bool:
         running = running_supervisor(home)
         try:
             did = (
-                _stop_supervisor(home, running, progress, keep=keep)
+                _stop_supervisor(home, running, progress, keep=keep, limit_s=STOP_ALL_LIMIT_S)
                 if running
-                else _stop_left_over(home, progress, keep)
+                else _stop_left_over(home, progress, keep=keep, limit_s=STOP_ALL_LIMIT_S)
             )
         finally:
             progress.clear()
@@ -190,16 +193,16 @@ def _check_parts(home: Home, running: Identity, waiting: list[str]) -> None:
             )
 
 
-def _stop_supervisor(home: Home, running: Identity, progress: Progress, *, keep: bool) -> bool:
+def _stop_supervisor(home: Home, running: Identity, progress: Progress, *, keep: bool, limit_s: float) -> bool:
     processes.send(running, signal.SIGUSR1 if keep else signal.SIGTERM)
-    deadline = time.monotonic() + sum(STOP_LIMIT_S.values()) + 15.0
+    deadline = time.monotonic() + limit_s
     while processes.alive(running):
         progress.update(_stopping_words(home))
         processes.wait_gone(running, 0.2)
         if time.monotonic() > deadline:
             processes.send(running, signal.SIGKILL)
             processes.wait_gone(running, 5.0)
-            return _stop_left_over(home, progress, keep)
+            return _stop_left_over(home, progress, keep=keep, limit_s=limit_s)
     left = [name for name in PARTS if any(True for _ in left_over(home, name))]
     if left:
         raise Unavailable(f"could not stop {', '.join(left)}", remedy=f"see {home.log('supervisor')}")
@@ -214,8 +217,8 @@ def _stopping_words(home: Home) -> str:
     return "stopping"
 
 
-def _stop_left_over(home: Home, progress: Progress, keep: bool) -> bool:
-    """Stop parts whose supervisor is gone, by proven identity."""
+def _stop_left_over(home: Home, progress: Progress, *, keep: bool, limit_s: float) -> bool:
+    """Stop parts whose supervisor is gone, by proven identity, each within its own limit and `limit_s` seconds."""
     did = False
     with home.locked("supervisor") as mine:
         if not mine:
@@ -228,7 +231,7 @@ def _stop_left_over(home: Home, progress: Progress, keep: bool) -> bool:
                 found = [revived] if revived else []
             for identity in found:
                 progress.update(f"stopping the {name} (pid {identity.pid})")
-                end(identity, name, keep=keep, limit_s=STOP_LIMIT_S[name])
+                end(identity, name, keep=keep, limit_s=min(limit_s, STOP_LIMIT_S[name]))
                 did = True
             supervisor.parts[name] = Part(name, "", state="stopped")
         if did:

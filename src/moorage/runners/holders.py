@@ -10,6 +10,7 @@ from pathlib import Path
 
 from moorage.domain.errors import PortUnavailable
 from moorage.runners.ports import port_is_free
+from moorage.runners.shimming import procfs
 
 _LISTEN = "0A"
 _CONTAINER = re.compile(r"(?:docker|libpod|libpod_pod|cri-containerd)[-/]([0-9a-f]{12,64})|/docker/([0-9a-f]{12,64})")
@@ -33,9 +34,9 @@ def require_free(port: int) -> None:
 def holder_of(port: int) -> str | None:
     """`python3 (pid 41)`, with its container where it is in one; None when it cannot be told."""
     inodes = _listening(port)
-    for name in os.listdir("/proc") if inodes else ():  # noqa: PTH208 # pathlib would build an object for each process
-        if name.isdigit() and _has_socket(name, inodes):
-            return _describe(name)
+    for number in procfs.numbers() if inodes else ():
+        if _has_socket(number, inodes):
+            return _describe(number)
     return None
 
 
@@ -54,20 +55,22 @@ def _listening(port: int) -> frozenset[str]:
     return frozenset(found)
 
 
-def _has_socket(pid: str, inodes: frozenset[str]) -> bool:
-    folder = f"/proc/{pid}/fd"
+def _has_socket(number: int, inodes: frozenset[str]) -> bool:
+    folder = f"/proc/{number}/fd"
     try:
         return any(os.readlink(f"{folder}/{fd}") in inodes for fd in os.listdir(folder))  # noqa: PTH115, PTH208
     except OSError:
         return False  # it ended meanwhile, or belongs to somebody else
 
 
-def _describe(pid: str) -> str:
+def _describe(number: int) -> str:
+    pid = procfs.ours(number)
+    who = f"pid {pid}" if pid else f"pid {number} of another pid namespace"
     try:
-        command = Path(f"/proc/{pid}/comm").read_text().strip()
-        groups = Path(f"/proc/{pid}/cgroup").read_text()
+        command = Path(f"/proc/{number}/comm").read_text().strip()
+        groups = Path(f"/proc/{number}/cgroup").read_text()
     except OSError:
-        return f"pid {pid}"
+        return who
     found = _CONTAINER.search(groups)
     inside = f", in the container {(found[1] or found[2])[:12]}" if found else ""
-    return f"{command} (pid {pid}{inside})"
+    return f"{command} ({who}{inside})"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from moorage.runners import logfile
 from moorage.runners.port import Hosted
-from moorage.runners.shimming.kernel import stat_fields
+from moorage.runners.shimming import procfs
+from moorage.runners.shimming.kernel import shown_stat
 
 STEP_BYTES = 1 << 20
 """Less I/O or memory than this is idling: wake-ups, timers, the answer to a probe."""
@@ -36,37 +37,40 @@ class Progress:
 def observe(process: Hosted) -> Progress:
     """Look now, at the command and all in its cgroup or, without one, its session."""
     io_bytes = memory = 0
-    for pid in _pids(process):
-        read, resident = _io_bytes(pid), _resident_bytes(pid)
+    for number in _numbers(process):
+        read, resident = _io_bytes(number), _resident_bytes(number)
         io_bytes, memory = io_bytes + read, memory + resident
     return Progress(logfile.size(process.folder), io_bytes, memory)
 
 
-def _pids(process: Hosted) -> list[int]:
+def _numbers(process: Hosted) -> list[int]:
+    """What /proc calls them."""
     known = process.identity
     if known is None or not known.pid:
         return []
     if known.cgroup:
         try:
-            return [int(p) for p in (Path(known.cgroup) / "cgroup.procs").read_text().split()]
+            pids = [int(p) for p in (Path(known.cgroup) / "cgroup.procs").read_text().split()]
         except OSError:
-            return [known.pid]
+            pids = [known.pid]
+        return [number for pid in pids if (number := procfs.number(pid))]
+    leader = procfs.number(known.pid)
     found = []
-    for name in os.listdir("/proc"):  # noqa: PTH208 # pathlib would build an object for each process of the machine
-        fields = stat_fields(int(name)) if name.isdigit() else None
-        if fields and int(fields[3]) == known.pid:  # session id: the command leads its own
-            found.append(int(name))
+    for number in procfs.numbers() if leader else ():
+        fields = shown_stat(number)
+        if fields and int(fields[3]) == leader:  # session id: the command leads its own
+            found.append(number)
     return found
 
 
-def _io_bytes(pid: int) -> int:
+def _io_bytes(number: int) -> int:
     try:
-        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+        lines = Path(f"/proc/{number}/io").read_text().splitlines()
     except OSError:
         return 0
     return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar:", "wchar:")))
 
 
-def _resident_bytes(pid: int) -> int:
-    fields = stat_fields(pid)
+def _resident_bytes(number: int) -> int:
+    fields = shown_stat(number)
     return int(fields[21]) * os.sysconf("SC_PAGE_SIZE") if fields else 0

@@ -12,8 +12,9 @@ import signal
 from pathlib import Path
 
 from moorage.ports import Clock
-from moorage.runners.identity import carries_cookie
-from moorage.runners.shimming.kernel import stat_fields
+from moorage.runners.identity import shown_cookie
+from moorage.runners.shimming import procfs
+from moorage.runners.shimming.kernel import shown_stat
 
 SWEEP_PAUSE_S, SWEEP_PAUSE_MAX_S = 0.02, 2.0
 
@@ -22,17 +23,14 @@ def pinned(cookie: str, cgroup: str) -> dict[int, int]:
     """Pid → open pidfd of each living process of the worker; the caller closes them."""
     members = _members(cgroup)
     found: dict[int, int] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 # pathlib would build an object for each process of the machine
-        if not name.isdigit() or int(name) == os.getpid():
+    for number in procfs.numbers():
+        held = procfs.pin(number)
+        if held is None:
             continue
-        pid = int(name)
-        try:
-            fd = os.pidfd_open(pid)
-        except OSError:
-            continue
-        fields = stat_fields(pid)
+        pid, fd = held
+        fields = shown_stat(number)
         living = fields is not None and fields[0] not in b"ZX"
-        if living and (pid in members or carries_cookie(pid, cookie)):
+        if living and pid != os.getpid() and (pid in members or shown_cookie(number, cookie)):
             found[pid] = fd
         else:
             os.close(fd)

@@ -59,11 +59,12 @@ class Stage:
         return child.returncode
 
     def processes(self) -> list[int]:
-        """Every process that was started for this home, by its environment or command line."""
+        """Every process that was started for this home, by its environment or command line, as /proc numbers it."""
         marks = (f"MOORAGE_HOME={self.home}".encode(), os.fsencode(self.root))
         found = []
+        me = Path("/proc/self").readlink().name  # not getpid: this /proc may count for another pid namespace
         for entry in Path("/proc").glob("[0-9]*"):
-            if int(entry.name) == os.getpid():
+            if entry.name == me:
                 continue
             try:
                 if (entry / "status").read_text().partition("State:\t")[2][:1] == "Z":
@@ -75,12 +76,21 @@ class Stage:
                 found.append(int(entry.name))
         return sorted(found)
 
-    def kill(self, pid: int) -> None:
-        """End a process that `processes` has just named."""
-        fd = os.pidfd_open(pid)
+    def kill(self, number: int) -> None:
+        """End a process that `processes` has just named.
+
+        Its directory in /proc, held open, is as good as a pidfd: it never comes to mean another process, and the kernel
+        refuses it for processes outside of our pid namespace.
+        """
         try:
-            if pid in self.processes():  # it is still that one, now that the descriptor holds it
+            fd = os.open(f"/proc/{number}", os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            return
+        try:
+            if number in self.processes():  # it is still that one, now that the descriptor holds it
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
+        except ProcessLookupError:
+            return
         finally:
             os.close(fd)
 
@@ -120,7 +130,7 @@ def kill_server(pid: int, mark: str) -> float:
     """
     fd = os.pidfd_open(pid)  # from here on the pid cannot come to mean another process
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        command = Path(f"/proc/{_shown(fd)}/cmdline").read_bytes().split(b"\0")
         if mark.encode() not in command:
             raise MoorageError(f"process {pid} is not the model server of this demonstration; it is left alone")
         at = time.time()
@@ -128,6 +138,12 @@ def kill_server(pid: int, mark: str) -> float:
         return at
     finally:
         os.close(fd)
+
+
+def _shown(pidfd: int) -> str:
+    """What this /proc, which may be of another pid namespace, calls the process of a pidfd."""
+    lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("Pid:"))
 
 
 class _Ports:
