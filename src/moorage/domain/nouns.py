@@ -200,6 +200,8 @@ class Worker(Noun):
     """{cause, text, since, grace_s, unkillable_since?}"""
     ready: bool = False
     """server of a replica: health and the expected model, seen by its machine"""
+    first_ready_at: float | None = None
+    """when its machine first said so, whether or not anybody looked before it ended"""
     address: str | None = None
     process: JsonMap | None = None
     """identity seen by the machine: {pid, start_ticks, boot_id} or {container}"""

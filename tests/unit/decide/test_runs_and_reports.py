@@ -130,7 +130,8 @@ def test_readiness_is_recorded_once_when_it_comes() -> None:
     assert isinstance(write, Update)
     assert write.reason is not None
     assert write.reason.code == "ready.passed"
-    assert apply(replace(running, ready=True, address="h:1"), seen_of(running, ready=True, address="h:1"), START) == ()
+    told = replace(running, ready=True, address="h:1", first_ready_at=START)
+    assert apply(told, seen_of(running, ready=True, address="h:1"), START) == ()
 
 
 def test_a_worker_that_is_being_stopped_does_not_run_again() -> None:

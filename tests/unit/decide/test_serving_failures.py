@@ -193,6 +193,18 @@ def test_a_crash_that_proves_nothing_against_the_spec_is_tried_again() -> None:
     assert len(world.replicas) == 1
 
 
+def test_what_was_ready_before_anybody_looked_and_then_crashed_is_no_fatal_failure() -> None:
+    world = World()
+    world.apply()
+    world.settle()
+    world.place()
+    world.starts(world.worker)
+    world.ready(world.worker)
+    settled_failure(world)
+    assert (world.of(Replica)[0].fail_reason, world.deployment.status) == ("container_crashed", "created")
+    assert len(world.replicas) == 1
+
+
 def test_a_revision_that_has_served_backs_off_and_is_never_failed() -> None:
     world = served()
     settled_failure(world)

@@ -114,6 +114,8 @@ def _fields(worker: Worker, seen: Seen, steps: Sequence[Step], state: WorkerStat
             fields["started_at"] = step.at or now
         elif step.to == WorkerState.RUNNING and not worker.ran:
             fields["ran"] = True
+    if seen.ready and worker.first_ready_at is None:
+        fields["first_ready_at"] = now
     if state in ENDED_WORKER:
         if steps:
             fields |= _ended(worker, seen, steps[-1], now)

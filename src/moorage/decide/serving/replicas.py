@@ -196,11 +196,11 @@ def _stopped_by(worker: Worker) -> Reason:
 
 def _failed(draft: Draft, deployment: Deployment, replica: Replica, worker: Worker) -> Failure:
     why = worker.reason or reason("exit.unknown")
-    was_ready = replica.ready_at is not None
+    ready_at = replica.ready_at or worker.first_ready_at
     fail_reason, fatal = replica_failure(
         why.code,
         why.params,
-        was_ready=was_ready,
+        was_ready=ready_at is not None,
         status=replica.status,
         not_ready_before=replica.ordinal in deployment.not_ready,
     )
@@ -225,5 +225,5 @@ def _failed(draft: Draft, deployment: Deployment, replica: Replica, worker: Work
         ended_at=draft.now,
     )
     ended_at = worker.ended_at or draft.now
-    ran_s = ended_at - replica.ready_at if replica.ready_at is not None else None
+    ran_s = ended_at - ready_at if ready_at is not None else None
     return Failure(failed, fail_reason, fatal, why, ran_s, worker.exit_code, str(last.get("log", "")))
