@@ -74,11 +74,11 @@ gateway.joined gateway.confirmed[generation] gateway.silent gateway.gone
 """
 
 BEYOND = """
-worker.placed worker.gone prepare.started gang.barrier_open worker.returned worker.late_report worker.deleted run.deleted
+worker.placed prepare.started gang.barrier_open worker.returned worker.late_report worker.deleted run.deleted
 ready.waiting ready.failed ready.wrong_model ready.request_failed ready.timed_out ready.stalled ready.passed
 live.failing live.failed node.no_engine node.ports_spent machine.agent_restarted
 deploy.ready deploy.pausing deploy.pause_aborted deploy.changed replica.not_ready replica.stopped replica.deleted
-revision.deleted op.started op.step_done op.deleted
+revision.deleted op.started op.step_done op.deleted worker.gone
 """
 """Codes that the line needs and the contract does not list; a code that is in neither list is a mistake."""
 
