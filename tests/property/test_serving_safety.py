@@ -392,6 +392,6 @@ RESTING = (
 )
 
 Serving.TestCase.settings = settings(
-    max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 test_serving_keeps_its_promises = Serving.TestCase
