@@ -63,8 +63,8 @@ class Serving(RuleBasedStateMachine):
         self.cut_off: set[str] = set()
         self.seq = 0
 
-    @initialize(low=st.integers(0, 3), initial=st.integers(0, 2), gpus=st.integers(0, 2))
-    def someone_applies(self, low: int, initial: int, gpus: int) -> None:
+    @initialize(low=st.integers(0, 3), initial=st.integers(0, 2), gpus=st.integers(0, 2), up=st.booleans())
+    def someone_applies(self, low: int, initial: int, gpus: int, up: bool) -> None:
         self.document = spec(
             replicas={"min": low, "max": 3, "initial": initial if low == 0 else max(low, initial)},
             resources={"gpus": {"count": gpus}},
@@ -73,6 +73,8 @@ class Serving(RuleBasedStateMachine):
         )
         self.world.apply(self.document)
         self.recipe()
+        if up:
+            self.everything_comes_up()
 
     # What runs after everything
 
@@ -158,6 +160,23 @@ class Serving(RuleBasedStateMachine):
             process.ready = data.draw(st.booleans())
             self.say(worker, process, ready=process.ready, address="127.0.0.1:18000")
 
+    @rule()
+    def everything_comes_up(self) -> None:
+        """What waits is placed, started and ready, where its machine is linked."""
+        self.world.place()
+        for worker in self.world.of(Worker):
+            if worker.machine is None or not self.linked(worker.machine):
+                continue
+            if worker.state is WorkerState.PENDING:
+                own = self.processes[worker.uid] = Process(worker.machine, worker.epoch, "Running")
+                self.say(worker, own, *STARTED)
+        for worker in self.world.of(Worker):
+            held = self.processes.get(worker.uid)
+            if held is not None and held.state == "Running" and self.linked(held.machine) and not held.ready:
+                held.ready = True
+                self.say(worker, held, ready=True, address="127.0.0.1:18000")
+        self.recipe()
+
     @rule(data=st.data(), how=st.sampled_from(ENDS), together=st.booleans())
     def a_process_ends(self, data: st.DataObject, how: tuple[str, dict[str, object]], together: bool) -> None:
         found = self.pick(data)
@@ -216,11 +235,16 @@ class Serving(RuleBasedStateMachine):
         self.world.watch(machine)
         self.recipe()
 
-    @rule(data=st.data(), rebooted=st.booleans())
-    def a_machine_comes_back(self, data: st.DataObject, rebooted: bool) -> None:
-        machine = data.draw(st.sampled_from(self.world.of(Machine)))
-        self.come_back(machine, rebooted)
+    @rule(data=st.data(), reboots=st.sampled_from([False, False, False, True]))
+    def a_machine_comes_back(self, data: st.DataObject, reboots: bool) -> None:
+        silent = [m for m in self.world.of(Machine) if m.uid in self.cut_off]
+        self.come_back(data.draw(st.sampled_from(silent or self.world.of(Machine))), reboots)
         self.recipe()
+
+    @rule(data=st.data())
+    def a_machine_is_silent_for_a_while_and_comes_back(self, data: st.DataObject) -> None:
+        self.a_machine_falls_silent_for_good(data)
+        self.a_machine_comes_back(data, False)
 
     def come_back(self, machine: Machine, rebooted: bool) -> None:
         row = self.world.rows[machine.uid]
@@ -326,6 +350,9 @@ class Serving(RuleBasedStateMachine):
         world.held, world.in_flight, world.confirmed = 0, {}, True
         for _ in range(12):
             self.calm()
+            self.a_process_that_may_run_holds_its_place()
+            self.no_gpu_is_held_twice()
+            self.routed_means_running_and_ready()
         assert not world.place().changes
         self.rest()
 
@@ -392,6 +419,6 @@ RESTING = (
 )
 
 Serving.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 test_serving_keeps_its_promises = Serving.TestCase
