@@ -17,6 +17,9 @@ from typing import Any
 
 import httpx
 
+from moorage.runners.shimming import procfs
+from moorage.runners.shimming.kernel import stat_fields
+
 MOOR = str(Path(sys.executable).parent / "moor")
 FAKE = str(Path(__file__).parents[1] / "servers" / "fake_model.py")
 PATIENCE_S = 60.0
@@ -137,13 +140,13 @@ class Installation:
         return until(lambda: self._find(module), f"a process of {module}")
 
     def _find(self, module: str) -> int | None:
-        for entry in Path("/proc").glob("[0-9]*"):
+        for number in procfs.numbers():
             try:
-                argv = (entry / "cmdline").read_bytes().decode().split("\0")
+                argv = Path(f"/proc/{number}/cmdline").read_bytes().decode().split("\0")
             except OSError:
                 continue
             if module in argv and any(str(self.home) in a for a in argv):
-                return int(entry.name)
+                return procfs.ours(number)
         return None
 
     def kill_part(self, module: str) -> int:
@@ -164,10 +167,8 @@ class Installation:
 
 def alive(pid: int) -> bool:
     """Whether a process of that pid runs (a zombie does not)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
+    fields = stat_fields(pid)
+    return fields is not None and fields[0] not in (b"Z", b"X")
 
 
 class Traffic(threading.Thread):

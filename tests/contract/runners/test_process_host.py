@@ -15,6 +15,7 @@ from moorage.runners import logfile
 from moorage.runners.identity import alive, identity_from, read_fields
 from moorage.runners.process import LaunchIntent
 from moorage.runners.progress import observe
+from moorage.runners.shimming import procfs
 from moorage.runners.shimming.kernel import start_ticks, write_whole
 from moorage.runners.shimming.log import LINE_BYTES_MAX, SEGMENT_BYTES
 
@@ -392,7 +393,7 @@ async def test_a_flood_takes_no_memory_of_the_shim(world):
 
 
 def read_status(pid, key):
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    lines = Path(f"/proc/{procfs.number(pid)}/status").read_text().splitlines()
     return next(line.split()[1] for line in lines if line.startswith(key + ":"))
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from moorage.runners.shimming.kernel import stat_fields
+
 LIMIT_S = 120.0
 FAKE = str(Path(__file__).parents[2] / "servers" / "fake_model.py")
 
@@ -77,10 +79,8 @@ class Moor:
 
 
 def running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    fields = stat_fields(pid)
+    return fields is not None and fields[0] not in b"ZX"
 
 
 @pytest.fixture
