@@ -317,6 +317,13 @@ class Serving(RuleBasedStateMachine):
                 assert worker.uid in self.world.holds, f"{worker.name} is {worker.state} without a place"
 
     @invariant()
+    def a_place_is_held_only_for_what_is_there_and_not_given_up(self) -> None:
+        for uid in self.world.holds:
+            worker = self.world.rows.get(uid)
+            assert isinstance(worker, Worker), "a place outlives the row it was held for"
+            assert worker.state is not WorkerState.DOWN, f"{worker.name} is lost and still holds its place"
+
+    @invariant()
     def versions_rise_and_every_step_is_in_the_table(self) -> None:
         last: dict[str, int] = {}
         for uid, version, source, to, _ in self.world.history:
