@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from control_plane import CANCELLED, CRASH, STEPS, Agent, Gateway, HandClock, Plane, until, worker_is
 
 from moorage.control.credentials import Principal, Role
 from moorage.control.gateways import LEASE_S
@@ -13,6 +12,17 @@ from moorage.domain.errors import Conflict, Fenced, KeyReused, NotFound
 from moorage.domain.nouns import Machine, Operation, Replica, Worker
 from moorage.domain.states import MachineState, WorkerState
 from moorage.wire.agent import Capacity, Join
+from tests.integration.control.control_plane import (
+    CANCELLED,
+    CRASH,
+    STEPS,
+    Agent,
+    Gateway,
+    HandClock,
+    Plane,
+    until,
+    worker_is,
+)
 
 
 @pytest.fixture
