@@ -53,7 +53,7 @@ class EngineApi:
         self.socket = socket
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=4)
         self._http = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=str(socket), limits=limits),
+            transport=httpx.AsyncHTTPTransport(uds=str(socket), limits=limits, verify=False),  # no TLS on a Unix socket
             base_url="http://engine",
             timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
         )

@@ -5,8 +5,6 @@ that it is time to ask. Made by `host.ContainerHost`, which also watches the eng
 """
 
 import asyncio
-import contextlib
-import os
 import signal as signals
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -17,17 +15,18 @@ from moorage.ports import Clock
 from moorage.runners import logfile
 from moorage.runners.containers import records
 from moorage.runners.containers.api import EngineApi, EngineError
-from moorage.runners.containers.memory import MemoryWatch, own_cgroup
+from moorage.runners.containers.first_process import FirstProcess
 from moorage.runners.containers.output import OutputCopy
 from moorage.runners.containers.records import ContainerIdentity
 from moorage.runners.identity import Exit, alive, boot_id
-from moorage.runners.shimming.kernel import start_ticks
 
 REBOOTED = "the machine was restarted while it ran"
 REMOVED = "the container was removed from outside"
 SETTLE_S, SETTLE_STEP_S = 0.4, 0.1
 """A kill that nobody here asked for may be the first half of a forced removal: so long the other half is waited for."""
 REMOVING_S = 10.0
+LAST_WORDS_S = 2.0
+"""So long the news of an end waits for the rest of the log; what takes longer is read before the container goes."""
 RETRY_S, RETRY_MAX_S = 0.2, 2.0
 REMOVE_TRIES = 5
 POLL_S = 2.0
@@ -60,8 +59,7 @@ class HostedContainer:
         self._forget = forget
         self._loop = loop
         self._output: OutputCopy | None = None
-        self._memory: MemoryWatch | None = None
-        self._pidfd = -1
+        self._first: FirstProcess | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking = asyncio.Lock()
         self._starting = self._finishing = False
@@ -186,21 +184,15 @@ class HostedContainer:
             self.running.set_result(None)
 
     def _watch_process(self, pid: int) -> None:
-        """Its first process as this machine sees it: the kernel tells of its end before the engine does."""
+        """The kernel tells of its first process's end before the engine does."""
         try:
-            fd = os.pidfd_open(pid)
+            first = FirstProcess(pid, self.container, lambda: self._spawn(self._look_until_over()))
         except OSError:
             return  # not a pid of this machine, or over already
-        ticks = start_ticks(pid)
-        cgroup = own_cgroup(pid, self.container)
-        self.identity = replace(self.identity, pid=pid, start_ticks=ticks, cgroup=cgroup)
-        self._memory = MemoryWatch(pid, self.container)
-        self._pidfd = fd
-        self._loop.add_reader(fd, self._on_process_end)
-
-    def _on_process_end(self) -> None:
-        self._unwatch_process()
-        self._spawn(self._look_until_over())
+        if self._first is not None:
+            self._first.close()
+        self._first = first
+        self.identity = replace(self.identity, pid=pid, start_ticks=first.start_ticks, cgroup=first.cgroup)
 
     async def _look_until_over(self) -> None:
         """The process is gone, so the engine will say so within a moment."""
@@ -211,17 +203,11 @@ class HostedContainer:
                 await self._clock.sleep(pause)
                 pause *= 2
 
-    def _unwatch_process(self) -> None:
-        if self._pidfd >= 0:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
-
     # Its end
 
     async def _judge_end(self, state: dict[str, Any]) -> None:
         code = int(state.get("ExitCode") or 0)
-        told = bool(state.get("OOMKilled")) or (self._memory is not None and self._memory.killed())
+        told = bool(state.get("OOMKilled")) or (self._first is not None and self._first.killed_for_memory())
         oom = told and code != 0
         if code in _KILLED and not oom and not self._stopping and await self._is_being_removed():
             await self._finish(Exit(None, missing=True, error=REMOVED))
@@ -255,14 +241,16 @@ class HostedContainer:
         if self._finishing:
             return
         self._finishing = True
-        self._unwatch_process()
+        if self._first is not None:
+            self._first.unwatch()
         if self._output is None and how.code is not None and how.executed:
             self._output = OutputCopy(self._api, self.container, self.folder, self._clock)
-        if self._output is not None:
-            await self._output.finish()
+        finishing = self._spawn(self._output.finish()) if self._output is not None else None
+        if finishing is not None:
+            await self._wait(finishing, LAST_WORDS_S)
         await asyncio.to_thread(records.save_exit, self.folder, how)
         self._done(how)
-        self._spawn(self._clear_away(how))
+        self._spawn(self._clear_away(how, finishing))
 
     def _done(self, how: Exit) -> None:
         if not self.exited.done():
@@ -270,8 +258,10 @@ class HostedContainer:
         if not self.running.done():
             self.running.set_result(None)
 
-    async def _clear_away(self, how: Exit) -> None:
+    async def _clear_away(self, how: Exit, finishing: "asyncio.Task[None] | None" = None) -> None:
         """Remove the ended container. Its end is proven, so a refusal delays nothing for ever."""
+        if finishing is not None:
+            await asyncio.wait({finishing})
         for attempt in range(0 if how.missing else REMOVE_TRIES):
             try:
                 await self._api.remove(self.container)
@@ -284,9 +274,8 @@ class HostedContainer:
         self._done_gone()
 
     def _done_gone(self) -> None:
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
+        if self._first is not None:
+            self._first.close()
         if not self.gone.done():
             self.gone.set_result(None)
         self._forget(self)
@@ -401,11 +390,8 @@ class HostedContainer:
         """Stop watching. What runs goes on running."""
         for task in tuple(self._tasks):
             task.cancel()
-        self._unwatch_process()
+        if self._first is not None:
+            self._first.close()
         if self._output is not None:
             self._output.close()
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
-        with contextlib.suppress(KeyError):
-            self._forget(self)
+        self._forget(self)

@@ -20,9 +20,10 @@ from moorage.runners.shimming.log import Log
 POSITION_FILE = "log.position"
 RETRY_S, RETRY_MAX_S = 0.1, 5.0
 FRAME_HEAD = 8
+RECORD_BYTES = 96
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Position:
     """Up to where: `pieces` of them carry the time `at`; `line` is the number of the next line then."""
 
@@ -30,20 +31,30 @@ class Position:
     pieces: int = 0
     line: int = 1
 
-    @classmethod
-    def load(cls, folder: Path) -> "Position":
-        """As it was kept; the beginning where nothing was."""
-        try:
-            fields = (folder / POSITION_FILE).read_text().split()
-        except FileNotFoundError:
-            return cls()
-        return cls(fields[0], int(fields[1]), int(fields[2])) if len(fields) == 3 else cls()
 
-    def save(self, folder: Path) -> None:
-        """Keep it; whole or not at all."""
-        fresh = folder / f"{POSITION_FILE}.new"
-        fresh.write_text(f"{self.at} {self.pieces} {self.line}\n")
-        fresh.rename(folder / POSITION_FILE)
+class PositionFile:
+    """A position on disk, one record of fixed width, written over: a rename for each piece would cost more than all
+    the rest.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def load(self) -> Position:
+        """As it was kept; the beginning where nothing was."""
+        fields = os.pread(self._fd, RECORD_BYTES, 0).decode("ascii", "replace").split()
+        return Position(fields[0], int(fields[1]), int(fields[2])) if len(fields) == 3 else Position()
+
+    def save(self, position: Position) -> None:
+        """Keep it."""
+        record = f"{position.at} {position.pieces} {position.line}".ljust(RECORD_BYTES - 1) + "\n"
+        os.pwrite(self._fd, record.encode(), 0)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class KeptLog(Log):
@@ -82,10 +93,10 @@ class OutputCopy:
     def __init__(self, api: EngineApi, container: str, folder: Path, clock: Clock) -> None:
         self._api = api
         self._container = container
-        self._folder = folder
         self._clock = clock
         self._log = KeptLog(str(folder))
-        self._position = Position.load(folder)
+        self._kept = PositionFile(folder / POSITION_FILE)
+        self._position = self._kept.load()
         # Pieces that reached the log and not the position file before a crash: each was a line, as nearly all are.
         self._ahead = max(0, self._log.next_line - self._position.line)
         self._following: asyncio.Task[None] | None = None
@@ -117,6 +128,7 @@ class OutputCopy:
         if self._following is not None:
             self._following.cancel()
         self._log.close()
+        self._kept.close()
 
     async def _follow(self) -> None:
         pause = RETRY_S
@@ -143,7 +155,7 @@ class OutputCopy:
                     self._log.write(b"".join(fresh))
                     self._ahead = 0
                     self._position = Position(reader.at, reader.pieces, self._log.next_line)
-                    self._position.save(self._folder)
+                    self._kept.save(self._position)
 
 
 class _Reader:
