@@ -58,7 +58,8 @@ def _listening(port: int) -> frozenset[str]:
 def _has_socket(number: int, inodes: frozenset[str]) -> bool:
     folder = f"/proc/{number}/fd"
     try:
-        return any(os.readlink(f"{folder}/{fd}") in inodes for fd in os.listdir(folder))  # noqa: PTH115, PTH208
+        descriptors = os.listdir(folder)  # noqa: PTH208  # pathlib would build an object for each of them
+        return any(os.readlink(f"{folder}/{fd}") in inodes for fd in descriptors)  # noqa: PTH115  # likewise
     except OSError:
         return False  # it ended meanwhile, or belongs to somebody else
 
