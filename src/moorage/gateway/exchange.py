@@ -93,7 +93,7 @@ class Exchange(asyncio.Protocol):
 
     def unchunk(self, counter: ChunkCounter) -> None:
         """An answer in chunks begins; a client of HTTP/1.0 gets their data only."""
-        if self.head.http10:
+        if self.head.line.http10:
             self._out_payload = counter.payload = []
 
     def respond(self, head: ResponseHead, body: bytes) -> None:
@@ -103,7 +103,7 @@ class Exchange(asyncio.Protocol):
         self.deadline = self.hub.tick + self._stall_s
         own = head.head
         if self._out_payload is not None:
-            own, body = head.head_unchunked, b"".join(self._out_payload)
+            own, body = head.unchunked(), b"".join(self._out_payload)
             self._out_payload.clear()
         self._unframed = head.length == -2 or self._out_payload is not None
         self._closes = self._unframed or not self.head.keep_alive or self._phase == BODY or self.hub.draining
@@ -178,7 +178,7 @@ class Exchange(asyncio.Protocol):
                 request_id=self.request_id,
                 retry_after_s=retry_after_s,
                 close=close,
-                head_only=self.head.method == "HEAD",
+                head_only=self.head.line.method == "HEAD",
             )
         )
         self._end(close)

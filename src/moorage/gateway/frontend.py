@@ -18,8 +18,9 @@ from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse,
 from moorage.decide.serving.routing import NOT_LOADED, not_found
 from moorage.gateway import answers
 from moorage.gateway.exchange import BODY, CLOSED, IDLE, SENT, Exchange
+from moorage.gateway.fields import BadHead
 from moorage.gateway.framing import ChunkCounter, FramingError
-from moorage.gateway.heads import ENDPOINT, MODEL, OWN, BadHead, RequestHead, parse_request
+from moorage.gateway.heads import ENDPOINT, MODEL, OWN, RequestHead
 from moorage.gateway.skim import ModelSkimmer, Skimmed, leading_model
 
 if TYPE_CHECKING:
@@ -87,17 +88,13 @@ class ClientConnection(Exchange):
         if end == 3:
             self._partial_head(data)
             return
-        raw = data[:end]
-        head = hub.request_heads.get(raw)
-        if head is None:
-            try:
-                if end > hub.config.head_bytes_max:
-                    raise BadHead(431, "the request's head is too large")
-                head = parse_request(raw)
-            except BadHead as error:
-                self._refuse_head(error)
-                return
-            hub.request_heads.put(raw, head)
+        try:
+            if end > hub.config.head_bytes_max:
+                raise BadHead(431, "the request's head is too large")
+            head = hub.requests.read(data[:end])
+        except BadHead as error:
+            self._refuse_head(error)
+            return
         self._buffer = b""
         self.head = head
         self.request_id = head.request_id or hub.next_id()
@@ -147,24 +144,25 @@ class ClientConnection(Exchange):
 
     def _dispatch(self, head: RequestHead, body: bytes) -> None:
         router = self.hub.router
+        line = head.line
         if head.length > self.hub.config.body_bytes_max:
             self.refuse(Refuse(413, "body_too_large", "the request's body is too large for this gateway"))
-        elif head.kind == MODEL:
-            self._forward = head.forwards[0].head
+        elif line.kind == MODEL:
+            self._forward = line.forwards[0].line
             self._skim(body)
-        elif head.kind == ENDPOINT:
-            for forward in head.forwards:
+        elif line.kind == ENDPOINT:
+            for forward in line.forwards:
                 endpoint = router.find(forward.name)
                 if endpoint is not None:
-                    self._forward = forward.head
+                    self._forward = forward.line
                     self._decide(endpoint, body)
                     return
-            self.refuse(not_found(head.forwards[0].name) if router.generation else NOT_LOADED)
-        elif head.kind == OWN:
+            self.refuse(not_found(line.forwards[0].name) if router.generation else NOT_LOADED)
+        elif line.kind == OWN:
             status, content_type, document = self.hub.own.answer(head)
             self._own_answer(status, document, content_type, None)
         else:
-            self.refuse(Refuse(404, "unknown_path", f"nothing is served at {head.path}"))
+            self.refuse(Refuse(404, "unknown_path", f"nothing is served at {line.path}"))
 
     def _skim(self, body: bytes) -> None:
         """Look for the model's name in what has come of the body."""
@@ -253,7 +251,12 @@ class ClientConnection(Exchange):
         self.upstream = upstream
         self._stall_s = stall_s
         pending = self._pending
-        upstream.begin(self, b"".join((self._forward, b"X-Request-Id: ", self.request_id, b"\r\n\r\n", *pending)))
+        upstream.begin(
+            self,
+            b"".join(
+                (self._forward, self.head.lines, b"X-Request-Id: ", self.request_id, b"\r\n\r\n", *pending),
+            ),
+        )
         pending.clear()
         self._pending_bytes = 0
         if self._writing_paused:

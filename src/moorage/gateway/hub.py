@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from moorage.decide.serving.routes import EndpointState, Generation, Release, RouteSpec, TargetState
 from moorage.decide.serving.routing import Router
 from moorage.gateway.config import GatewayConfig
-from moorage.gateway.heads import HeadCache, RequestHead, ResponseHead
+from moorage.gateway.heads import RequestReader, ResponseReader
 from moorage.gateway.measures import Ring, Stats
 from moorage.gateway.own import OwnPaths
 from moorage.gateway.upstream import Pool, UpstreamConnection
@@ -57,14 +57,13 @@ class Hub:
         self.stats: dict[EndpointState, Stats] = {}
         self.ring = Ring(config.records_max)
         self.own = OwnPaths(self, config.token)
-        self.request_heads: HeadCache[RequestHead] = HeadCache()
+        self.requests = RequestReader()
         self.unrouted = 0
         self.draining = False
         self.drained = asyncio.Event()
         self.on_demand: Callable[[], None] = _nobody
         self.on_tick: Callable[[], None] = _nobody
-        self._response_heads: HeadCache[ResponseHead] = HeadCache()
-        self._response_heads_to_head: HeadCache[ResponseHead] = HeadCache()
+        self._responses = ResponseReader()
         self._pools: dict[TargetState, Pool] = {}
         self._connecting: set[asyncio.Task[None]] = set()
         self._id_prefix = id_prefix.encode("ascii")
@@ -194,7 +193,7 @@ class Hub:
         try:
             async with asyncio.timeout(endpoint.route.limits.connect_timeout_s):
                 _, connection = await self.loop.create_connection(
-                    lambda: UpstreamConnection(pool, self._response_heads, self._response_heads_to_head),
+                    lambda: UpstreamConnection(pool, self._responses),
                     target.spec.host,
                     target.spec.port,
                 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from moorage.decide.serving.routes import EndpointState
 from moorage.gateway import answers
+from moorage.gateway.fields import value_of
 from moorage.gateway.heads import RequestHead
 from moorage.gateway.measures import prometheus
 
@@ -34,8 +35,8 @@ class OwnPaths:
 
     def answer(self, head: RequestHead) -> Answer:
         """The answer to one of these paths."""
-        path = head.path
-        if head.method not in ("GET", "HEAD"):
+        path = head.line.path
+        if head.line.method not in ("GET", "HEAD"):
             return _error(405, "method_not_allowed", f"{path} is read with GET")
         if path == "/livez":
             return 200, "text/plain", b"ok\n"
@@ -69,11 +70,11 @@ class OwnPaths:
         return 200, "text/plain; version=0.0.4", text.encode()
 
     def _attribution(self, head: RequestHead) -> Answer:
-        if not hmac.compare_digest(head.authorization or b"", self._bearer):
+        if not hmac.compare_digest(value_of(head.lines, b"authorization") or b"", self._bearer):
             return _error(401, "unauthorized", "this path needs the gateway's token")
         prefix = "/moorage/requests/"
-        wanted = head.path.removeprefix(prefix).encode("latin-1")
-        record = self._hub.ring.find(wanted) if head.path.startswith(prefix) else None
+        wanted = head.line.path.removeprefix(prefix).encode("latin-1")
+        record = self._hub.ring.find(wanted) if head.line.path.startswith(prefix) else None
         if record is None:
             return _error(404, "not_found", "no such request among the last ones of this gateway")
         return 200, _JSON, record.to_wire().model_dump_json(exclude_none=True).encode()

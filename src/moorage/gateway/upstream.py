@@ -8,8 +8,9 @@ import asyncio
 import select
 from typing import TYPE_CHECKING, cast
 
+from moorage.gateway.fields import BadHead
 from moorage.gateway.framing import ChunkCounter, FramingError
-from moorage.gateway.heads import BadHead, HeadCache, ResponseHead, parse_response
+from moorage.gateway.heads import ResponseHead, ResponseReader
 
 if TYPE_CHECKING:
     from moorage.gateway.frontend import ClientConnection
@@ -70,12 +71,11 @@ class UpstreamConnection(asyncio.Protocol):
     __slots__ = (
         "_buffer",
         "_counter",
-        "_heads",
-        "_heads_to_head",
         "_in_head",
         "_keep_alive",
         "_left",
         "_paused",
+        "_responses",
         "client",
         "idle_since",
         "lost",
@@ -83,14 +83,13 @@ class UpstreamConnection(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, pool: Pool, heads: HeadCache[ResponseHead], heads_to_head: HeadCache[ResponseHead]) -> None:
+    def __init__(self, pool: Pool, responses: ResponseReader) -> None:
         self.pool = pool
         self.client: ClientConnection | None = None
         self.idle_since = 0.0
         self.lost = False
         self.transport: asyncio.Transport
-        self._heads = heads
-        self._heads_to_head = heads_to_head
+        self._responses = responses
         self._buffer = b""
         self._in_head = True
         self._counter: ChunkCounter | None = None
@@ -197,17 +196,13 @@ class UpstreamConnection(asyncio.Protocol):
                 self._fail(client)
             return
         end += 4
-        raw = data[:end]
-        to_head = client.head.method == "HEAD"
-        cache = self._heads_to_head if to_head else self._heads
-        head = cache.get(raw)
-        if head is None:
-            try:
-                head = parse_response(raw, to_head)
-            except BadHead:
-                self._fail(client)
-                return
-            cache.put(raw, head)
+        try:
+            head = self._responses.read(data[:end])
+        except BadHead:
+            self._fail(client)
+            return
+        if client.head.line.method == "HEAD":
+            head = head.bodiless()
         if head.status < 200:
             self._interim(client, head, data[end:])
         else:
