@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-from pathlib import Path
 
 import httpx
 import pytest
@@ -13,9 +12,10 @@ from host_world import end_of, until, within
 
 from moorage.clock import SystemClock
 from moorage.domain.errors import PortUnavailable, RunnerError
-from moorage.runners.identity import carries_cookie
+from moorage.runners.identity import shown_cookie
 from moorage.runners.progress import observe
 from moorage.runners.readiness import ReadinessCheck
+from moorage.runners.shimming import procfs
 from moorage.wire.agent import Ready
 
 DAEMON = "setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1000; done' >/dev/null 2>&1 & "
@@ -25,7 +25,8 @@ OBEYS_TERM = "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.05; don
 
 def carriers(cookie):
     """Pids on this machine that were started under the cookie."""
-    return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and carries_cookie(int(p.name), cookie)]
+    carrying = [number for number in procfs.numbers() if shown_cookie(number, cookie)]
+    return [pid for number in carrying if (pid := procfs.ours(number))]
 
 
 async def says(hosted, text):
@@ -118,9 +119,9 @@ async def test_a_model_server_passes_the_same_readiness_check_on_each_host(any_w
         (tmp_path / "www" / "v1").mkdir(parents=True)
         (tmp_path / "www" / "health").write_text('{"status": "ok"}')
         (tmp_path / "www" / "v1" / "models").write_text('{"data": [{"id": "tiny"}]}')
-    hosted = await any_world.shell(f"sleep 0.3; exec {server} -f -p 127.0.0.1:{port} -h {root}", port=port)
     waited = []
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=False) as http:
+        hosted = await any_world.shell(f"sleep 0.3; exec {server} -f -p 127.0.0.1:{port} -h {root}", port=port)
         wanted = Ready(model="tiny", timeout_s=30, interval_s=0.05)
         base = f"http://127.0.0.1:{port}"
         check = ReadinessCheck(wanted, base, http, SystemClock(), lambda: observe(hosted))

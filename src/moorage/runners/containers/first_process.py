@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 
 from moorage.runners.containers.memory import MemoryWatch, own_cgroup
+from moorage.runners.shimming import procfs
 from moorage.runners.shimming.kernel import start_ticks
 
 
@@ -21,10 +22,12 @@ class FirstProcess:
         on_end: called once when it has ended.
 
     Raises:
-        OSError: this machine has no such process (any more).
+        OSError: this machine has no such process (any more), or nothing tells whose pids the engine's are.
     """
 
     def __init__(self, pid: int, container: str, on_end: Callable[[], object]) -> None:
+        if procfs.depth() != 0:  # the engine may be of the namespace that /proc shows, or of ours: no way to tell
+            raise ProcessLookupError("pids are counted differently here and in /proc")
         self._fd = os.pidfd_open(pid)
         self.pid = pid
         self.start_ticks = start_ticks(pid)
