@@ -71,6 +71,7 @@ class HostedProcess:
         self._fds: dict[str, int] = {}
         self._buffer = b""
         self._sweep: asyncio.Task[None] | None = None
+        self._collected = asyncio.Event()
 
     # What is known
 
@@ -211,6 +212,9 @@ class HostedProcess:
         self._unwatch(*self._fds)
         if self._shim is not None:
             self._shim.wait()
+            self._collected.set()
+        if self.gone.done():
+            return  # what its files say is known, and they may be removed by now
         self._read_identity()
         self._read_exit()
         if (self.folder / "gone").exists():
@@ -348,6 +352,11 @@ class HostedProcess:
     def _done_gone(self) -> None:
         if not self.gone.done():
             self.gone.set_result(None)
+
+    async def collect(self) -> None:
+        """After `gone`: wait until our shim, if it is ours, has ended too and was reaped. It has only to exit."""
+        if self._shim is not None:
+            await self._collected.wait()
 
     def close(self) -> None:
         """Stop watching. What runs goes on running; a shim of ours that is about to end is still collected."""

@@ -154,6 +154,12 @@ def successor_of(hosted: Hosted) -> HostedProcess | None:
     return hosted.successor if isinstance(hosted, HostedProcess) else None
 
 
+async def collect(hosted: Hosted) -> None:
+    """After its end: nothing of its shim is left either."""
+    if isinstance(hosted, HostedProcess):
+        await hosted.collect()
+
+
 def grant(hosted: Hosted, restarts: int, *, always: bool) -> None:
     """Let its shim restart it by itself, where there is a shim that can."""
     if isinstance(hosted, HostedProcess):

@@ -362,6 +362,7 @@ class Model:
         if tasks:
             await asyncio.wait(tasks)
         if self._hosted is not None:
+            await attempt.collect(self._hosted)
             self._hosted.close()
         self._parts.ports.give_back(self.name)
 

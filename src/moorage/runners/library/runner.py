@@ -96,7 +96,7 @@ class ModelRunner:
             ModelNotStarted: it was stopped meanwhile, or ended by itself with exit code 0.
             RunnerError: it cannot be executed (`start_failed`), or its engine does not answer (`engine_unavailable`).
         """
-        self._open()
+        self.refuse()
         model = self._known_or_new(name, spec)
         await model.start()
         return model.state
@@ -117,7 +117,7 @@ class ModelRunner:
 
     async def restart(self, name: str) -> RunnerState:
         """Stop a model and start it again; returns once it runs. Raises as `start`."""
-        self._open()
+        self.refuse()
         await self._model(name).stop()
         return await self.start(name)
 
@@ -279,8 +279,7 @@ class ModelRunner:
     def _model(self, name: str) -> Model:
         found = self._models.get(name)
         if found is None:
-            if self._closed:
-                raise _shut(name)
+            self.refuse()
             known = ", ".join(sorted(self._models)) or "none"
             raise ModelNotStarted(
                 f"there is no model {name!r} (known: {known})", target=name, remedy=f"start({name!r}, spec)"
@@ -292,9 +291,10 @@ class ModelRunner:
         await model.until_running()
         return model
 
-    def _open(self) -> None:
+    def refuse(self) -> None:
+        """Raise `ModelShutdown` when it was shut down."""
         if self._closed:
-            raise _shut(None)
+            raise ModelShutdown("the runner was shut down", remedy="make a new ModelRunner")
 
     def _shared(self) -> Parts:
         if self._parts is None:
@@ -321,7 +321,3 @@ def _settings(base: RunnerSettings, changed: Mapping[str, Any]) -> RunnerSetting
     if unknown:
         raise InvalidSpec(f"unknown setting {unknown[0]!r}", remedy=f"known are {', '.join(sorted(known))}")
     return replace(base, **changed)
-
-
-def _shut(name: str | None) -> ModelShutdown:
-    return ModelShutdown("the runner was shut down", target=name, remedy="make a new ModelRunner")
