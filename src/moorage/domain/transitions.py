@@ -41,11 +41,11 @@ class Table:
 
     def allows(self, source: str, target: str, trigger: str) -> bool:
         """Whether `(source, target, trigger)` is a row of this table."""
-        return (str(source), str(target), trigger) in self._allowed
+        return (source, target, trigger) in self._allowed
 
     def check(self, source: str, target: str, trigger: str) -> None:
         """Raise `IllegalTransition` unless the row exists."""
-        if not self.allows(source, target, trigger):
+        if (source, target, trigger) not in self._allowed:
             raise IllegalTransition(self.noun, str(source), str(target), trigger)
 
     def targets(self, source: str) -> frozenset[str]:

@@ -6,16 +6,16 @@ applied in its turn, so that two changes of one row see each other, and a change
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from moorage.domain.changes import Change, Create, Fence, Hold, Key, Release, Remove, Update, Write
+from moorage.domain.changes import Change, Committed, Create, Fence, Hold, Key, Release, Remove, Update, Write
 from moorage.domain.errors import Conflict, Fenced, IllegalTransition, InvalidSpec, KeyReused, StaleVersion
-from moorage.domain.reasons import Reason
 from moorage.domain.transitions import Table
-from moorage.store.group import Applied, Group, HistoryValues, HoldingKey, NameKey
+from moorage.store.group import Group, HistoryValues, HoldingKey, NameKey
 from moorage.store.holds import hold, release
+from moorage.store.revising import history_line, revise
 from moorage.store.rows import Image, Shape, canonical, dumps, image_of, loads, reason_text
 
 
@@ -31,20 +31,49 @@ class Applier:
         self._shapes = shapes
         self._tables = tables
 
-    def apply(self, group: Group, change: Change) -> Applied:
+    def apply_each(self, group: Group, changes: Sequence[Change]) -> list[Committed | Exception]:
+        """Apply changes in their order: what each one's caller will be told once the group is on disk.
+
+        Whatever a change raises is its own failure: it stands in the answer's place, and the group is as before it.
+        """
+        answers: list[Committed | Exception] = []
+        for change in changes:
+            try:
+                answers.append(self.apply(group, change))
+            except Exception as error:
+                answers.append(error)
+        return answers
+
+    def apply(self, group: Group, change: Change) -> Committed:
         """Apply one change to the group, or raise and leave the group as it was."""
-        if change.key is not None:
-            replayed = _replay(group, change.key)
-            if replayed is not None:
-                return replayed
+        key, writes = change.key, change.writes
+        if key is not None and (replayed := _replay(group, key)) is not None:
+            return replayed
         if change.fence is not None:
             _check_fence(group, change.fence)
+        if len(writes) == 1 and key is None and type(writes[0]) is Update:
+            return self._update_alone(group, writes[0], change.actor)
         draft = _Draft(group, change.actor)
-        for write in change.writes:
+        for write in writes:
             self._write(draft, write)
-        if change.key is not None:
-            draft.remember(change.key)
-        return draft.keep(change.key)
+        if key is not None:
+            draft.remember(key)
+        return draft.keep(key)
+
+    def _update_alone(self, group: Group, write: Update, actor: str) -> Committed:
+        """Most changes are one update: all of it is checked before any of it is kept, so it needs no draft."""
+        old = _loaded(group, write)
+        revised = revise(old, write, self._tables[write.kind], actor=actor, now=group.now)
+        if revised is None:
+            return Committed({old.uid: old.version}, group.cursor(), group.now)
+        new, lines = revised
+        if old.shape.claims_name:
+            names: dict[NameKey, str | None] = {}
+            _claim(group, names, old, new)
+            group.rename(names)
+        group.rows[new.uid] = new
+        group.history += lines
+        return Committed({new.uid: new.version}, group.cursor(), group.now)
 
     def _write(self, draft: "_Draft", write: Write) -> None:
         if isinstance(write, Update):
@@ -66,48 +95,24 @@ class Applier:
             raise IllegalTransition(row.kind, "nothing", row.state_word, "create")
         if draft.row(row.uid) is not None or row.uid in group.buried:
             raise Conflict(f"{row.kind} {row.uid} exists already or did before", remedy="draw a new uid")
-        text = reason_text(write.reason)
-        image = image_of(shape, row, reason=text, now=group.now)
+        image = image_of(shape, row, reason=reason_text(write.reason), now=group.now)
         draft.put(None, image)
-        draft.record(image, None, image.state, text, group.now)
+        draft.record(image, None, image.state)
 
     def _update(self, draft: "_Draft", write: Update) -> None:
-        shape = self._shapes[write.kind]
-        old = draft.loaded(write.kind, write.uid, write.version)
-        fields = write.fields
-        if fields and not fields.keys() <= shape.settable:
-            wrong = ", ".join(sorted(fields.keys() - shape.settable))
-            raise InvalidSpec(f"an update of {write.kind} cannot set {wrong}", remedy="states move by steps")
-        news = write.reason if write.reason is not None and _is_news(old, write) else None
-        if not (write.steps or fields or write.notes or news):
+        old = draft.loaded(write)
+        revised = revise(old, write, self._tables[write.kind], actor=draft.actor, now=draft.group.now)
+        if revised is None:
             draft.versions[old.uid] = old.version
             return
-        image = _with_fields(old, fields)
-        image.version = old.version + 1
-        image.updated_at = draft.group.now
-        self._steps(draft, image, write)
-        if news is not None:
-            draft.note(image, news, current=True)
-        for note in write.notes:
-            draft.note(image, note)
-        draft.put(old, image)
-
-    def _steps(self, draft: "_Draft", image: Image, write: Update) -> None:
-        check = self._tables[write.kind].check
-        last: Reason | None = None
-        for step in write.steps:
-            target = str(step.to)
-            check(image.state, target, step.trigger)
-            if step.reason is not last:
-                image.reason, last = reason_text(step.reason), step.reason
-            at = draft.group.now if step.at is None else step.at
-            draft.record(image, image.state, target, image.reason, at)
-            image.state = target
+        new, lines = revised
+        draft.put(old, new)
+        draft.history += lines
 
     def _remove(self, draft: "_Draft", write: Remove) -> None:
-        old = draft.loaded(write.kind, write.uid, write.version)
+        old = draft.loaded(write)
         gone = replace(old, version=old.version + 1, reason=reason_text(write.reason))
-        draft.record(gone, old.state, "deleted", gone.reason, draft.group.now)
+        draft.record(gone, old.state, "deleted")
         draft.bury(old, gone)
 
 
@@ -143,48 +148,19 @@ class _Draft:
     def row(self, uid: str) -> Image | None:
         return self.rows[uid] if uid in self.rows else self.group.rows.get(uid)
 
-    def loaded(self, kind: str, uid: str, version: int) -> Image:
-        """The row at exactly that version."""
-        if uid in self.versions:
-            raise InvalidSpec(f"one change writes {kind} {uid} twice", remedy="put the steps into one update")
-        row = self.group.rows.get(uid)
-        if row is None or row.shape.kind != kind:
-            raise StaleVersion(
-                f"cannot write {kind} {uid}: there is no such row any more",
-                remedy="load again and decide anew",
-                target=f"{kind} {uid}",
-            )
-        if row.version != version:
-            raise StaleVersion(
-                f"cannot write {row.target}: it is at version {row.version}, the decision was made on {version}",
-                remedy="load again and decide anew",
-                target=row.target,
-            )
-        return row
+    def loaded(self, write: Update | Remove) -> Image:
+        """The row at exactly the version that the write was decided on."""
+        if write.uid in self.versions:
+            what = f"{write.kind} {write.uid}"
+            raise InvalidSpec(f"one change writes {what} twice", remedy="put the steps into one update")
+        return _loaded(self.group, write)
 
     def put(self, old: Image | None, new: Image) -> None:
         """Replace a row; a live one claims its name."""
         self.rows[new.uid] = new
         self.versions[new.uid] = new.version
         if new.shape.claims_name:
-            self._claim(old, new)
-
-    def _claim(self, old: Image | None, new: Image) -> None:
-        was, now = _name_of(old), _name_of(new)
-        if was == now:
-            return
-        names = self.more().names
-        if was is not None:
-            names[was] = None
-        if now is not None:
-            owner = names[now] if now in names else self.group.names.get(now)
-            if owner not in (None, new.uid):
-                raise Conflict(
-                    f"{new.target} exists already",
-                    remedy="change that one, delete it first, or choose another name",
-                    target=new.target,
-                )
-            names[now] = new.uid
+            _claim(self.group, self.more().names, old, new)
 
     def bury(self, old: Image, gone: Image) -> None:
         """Remove a row and keep its tombstone."""
@@ -198,49 +174,27 @@ class _Draft:
             (old.uid, old.shape.kind, old.namespace, old.name, digest, old.state, gone.reason, self.actor, when)
         )
 
-    def record(self, row: Image, source: str | None, to: str, reason: Any, at: float, *, kind: str = "change") -> None:
-        """Append one history row; `at` in seconds since the epoch."""
-        self.history.append(
-            (
-                row.shape.kind,
-                row.uid,
-                row.root,
-                row.namespace,
-                row.name,
-                kind,
-                source,
-                to,
-                reason,
-                self.actor,
-                at,
-                row.version,
-            )
-        )
-
-    def note(self, row: Image, reason: Reason, *, current: bool = False) -> None:
-        """Append a history row that changes no state; `current` makes it the row's reason too."""
-        text = reason_text(reason)
-        if current:
-            row.reason = text
-        self.record(row, row.state, row.state, text, self.group.now, kind="note")
+    def record(self, row: Image, source: str | None, to: str) -> None:
+        """Append the history row of a row that was created or removed."""
+        now = self.group.now
+        self.history.append(history_line(row, "change", source, to, row.reason, actor=self.actor, at=now))
 
     def remember(self, key: Key) -> None:
         """Keep the key's answer."""
         self.more().new_keys.append((key.namespace, key.key, key.intent, dumps(key.result), self.group.now))
 
-    def keep(self, key: Key | None) -> Applied:
+    def keep(self, key: Key | None) -> Committed:
         """Make the draft part of its group."""
         group = self.group
         group.rows.update(self.rows)
         group.history += self.history
         if self.rest is not None:
             self._keep_rest(self.rest)
-        return Applied(self.versions, key.result if key else None, False, len(group.history))
+        return Committed(self.versions, group.cursor(), group.now, False, key.result if key else None)
 
     def _keep_rest(self, rest: "_Rest") -> None:
         group = self.group
-        for name, owner in rest.names.items():
-            _set(group.names, name, owner)
+        group.rename(rest.names)
         for holding, taken in rest.held.items():
             group.let_go(holding)
             if taken is not None:
@@ -252,18 +206,42 @@ class _Draft:
         group.new_keys += rest.new_keys
 
 
-def _set(target: dict[Any, Any], key: Any, value: Any) -> None:
-    if value is None:
-        target.pop(key, None)
+def _loaded(group: Group, write: Update | Remove) -> Image:
+    row = group.rows.get(write.uid)
+    if row is not None and row.version == write.version and row.shape.kind == write.kind:
+        return row
+    if row is None or row.shape.kind != write.kind:
+        target = f"{write.kind} {write.uid}"
+        said = f"cannot write {target}: there is no such row any more"
     else:
-        target[key] = value
+        target = row.target
+        said = f"cannot write {target}: it is at version {row.version}, the decision was made on {write.version}"
+    raise StaleVersion(said, remedy="load again and decide anew", target=target)
+
+
+def _claim(group: Group, names: dict[NameKey, str | None], old: Image | None, new: Image) -> None:
+    """Note in `names` what becomes of the names of a row; what is noted there goes before what the group knows."""
+    was, now = _name_of(old), _name_of(new)
+    if was == now:
+        return
+    if was is not None:
+        names[was] = None
+    if now is not None:
+        owner = names[now] if now in names else group.names.get(now)
+        if owner not in (None, new.uid):
+            raise Conflict(
+                f"{new.target} exists already",
+                remedy="change that one, delete it first, or choose another name",
+                target=new.target,
+            )
+        names[now] = new.uid
 
 
 def _name_of(row: Image | None) -> NameKey | None:
     return (row.shape.kind, row.namespace, row.name) if row is not None and row.live else None
 
 
-def _replay(group: Group, key: Key) -> Applied | None:
+def _replay(group: Group, key: Key) -> Committed | None:
     stored = group.keys.get((key.namespace, key.key))
     if stored is None:
         return None
@@ -273,7 +251,7 @@ def _replay(group: Group, key: Key) -> Applied | None:
             f"the key {key.key!r} was used for a different request",
             remedy="draw a new key for a new request; repeat the first request unchanged to get its answer",
         )
-    return Applied({}, loads(result), replayed=True, history_end=len(group.history))
+    return Committed({}, group.cursor(), group.now, True, loads(result))
 
 
 def _check_fence(group: Group, fence: Fence) -> None:
@@ -284,51 +262,6 @@ def _check_fence(group: Group, fence: Fence) -> None:
             f"the lease {fence.name!r} is no longer held by generation {fence.generation}: {now}; nothing was written",
             remedy="acquire the lease again and load again",
         )
-
-
-def _is_news(old: Image, write: Update) -> bool:
-    assert write.reason is not None
-    if write.steps:
-        last = write.steps[-1].reason
-        return (last.code, canonical(last.params)) != (write.reason.code, canonical(write.reason.params))
-    if old.reason is None:
-        return True
-    stored = loads(old.reason)
-    if stored["code"] != write.reason.code:
-        return True
-    return canonical(stored.get("params") or {}) != canonical(write.reason.params)
-
-
-def _with_fields(old: Image, fields: Mapping[str, Any]) -> Image:
-    """A copy of the row with `fields` set; `doc` is only rewritten when a field of it is among them."""
-    new = Image(
-        old.shape,
-        old.uid,
-        old.namespace,
-        old.name,
-        old.state,
-        old.version,
-        old.created_at,
-        old.updated_at,
-        old.reason,
-        old.searched,
-        old.doc,
-        old.values,
-    )
-    if not fields:
-        return new
-    if fields.keys() <= old.shape.doc_set:
-        new.set_doc(fields)
-        return new
-    rest = dict(fields)
-    new.namespace = rest.pop("namespace", old.namespace)
-    new.name = rest.pop("name", old.name)
-    columns = old.shape.searched
-    if not rest.keys().isdisjoint(columns):
-        new.searched = tuple(rest.pop(c, v) for c, v in zip(columns, old.searched, strict=True))
-    if rest:
-        new.set_doc(rest)
-    return new
 
 
 def _digest(row: Image) -> str:

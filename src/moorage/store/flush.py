@@ -4,6 +4,7 @@ In that order a name or a GPU given up in the group is free for whoever takes it
 `writer.py` inside the group's transaction; decides nothing.
 """
 
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -26,10 +27,9 @@ class Flusher:
     def __init__(self, sql: Sql) -> None:
         self._sql = sql
         self._history = sql.insert(sql.tables.history, HISTORY)
-        self._last_seq: sa.Select[Any] = sa.select(sa.func.coalesce(sa.func.max(sql.tables.history.c.seq), 0))
 
-    def flush(self, connection: sa.Connection, group: Group) -> int:
-        """Write everything; the answer is the place in history before the group's first row (SQLite)."""
+    def flush(self, connection: sa.Connection, group: Group) -> None:
+        """Write everything."""
         self._rows(connection, group)
         self._holdings(connection, group)
         tables = self._sql.tables
@@ -37,19 +37,11 @@ class Flusher:
             self._sql.insert(tables.tombstones).run(connection, group.tombstones)
         if group.new_keys:
             self._sql.insert(tables.keys).run(connection, group.new_keys)
-        before = self._before(connection)
         if group.history:
-            rows = [(seq, *values) for seq, values in enumerate(group.history, before + 1)]
+            rows = [(seq, *values) for seq, values in enumerate(group.history, group.before + 1)]
             self._history.run(connection, rows)
             if self._sql.postgres:
                 connection.exec_driver_sql("SELECT pg_notify(%(channel)s, '')", {"channel": NOTIFY_CHANNEL})
-        return before
-
-    def _before(self, connection: sa.Connection) -> int:
-        """The last place taken. On PostgreSQL places count within the transaction, so none is."""
-        if self._sql.postgres:
-            return 0
-        return int(self._sql.cached("last_seq", lambda: self._last_seq).run(connection).scalar_one())
 
     def _rows(self, connection: sa.Connection, group: Group) -> None:
         deleted: dict[str, list[tuple[Any, ...]]] = {}
@@ -66,8 +58,11 @@ class Flusher:
             elif old is None:
                 created.setdefault(row.shape.kind, []).append(_all_values(row))
             else:
-                names, values = _changed(old, row)
-                updated.setdefault((row.shape.kind, names), []).append(values)
+                names = _changed(old, row)
+                key = (row.shape.kind, names)
+                if key not in updated:
+                    updated[key] = []
+                updated[key].append(_VALUES[names](row) if names in _VALUES else _values(row, names))
         tables = self._sql.tables.nouns
         for kind, rows in deleted.items():
             self._sql.delete(tables[kind], ("uid",)).run(connection, rows)
@@ -109,32 +104,35 @@ def _all_values(row: Image) -> tuple[Any, ...]:
     )
 
 
-def _changed(old: Image, new: Image) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """Columns to set and their values, the uid last.
+def _changed(old: Image, new: Image) -> tuple[str, ...]:
+    """Columns to set.
 
     Only what differs is named: SQLite rewrites the index entries of every column that a statement sets.
     """
-    names: list[str] = ["version", "updated_at"]
-    values: list[Any] = [new.version, new.updated_at]
-    if new.state != old.state:
-        names.append("state")
-        values.append(new.state)
-    if new.reason is not old.reason:
-        names.append("reason")
-        values.append(new.reason)
-    if new.doc is not old.doc:
-        names.append("doc")
-        values.append(new.doc)
+    names = _NAMES[new.state != old.state, new.reason is not old.reason, new.doc is not old.doc]
     if new.name != old.name or new.namespace != old.namespace:
         names += ("namespace", "name")
-        values += (new.namespace, new.name)
     if new.searched is not old.searched:
-        for name, was, value in zip(new.shape.searched, old.searched, new.searched, strict=True):
-            if was != value:
-                names.append(name)
-                values.append(value)
+        pairs = zip(new.shape.searched, old.searched, new.searched, strict=True)
+        names += tuple(name for name, was, value in pairs if was != value)
     if new.shape.claims_name and new.live != old.live:
-        names.append("live")
-        values.append(new.live)
-    values.append(new.uid)
-    return tuple(names), tuple(values)
+        names += ("live",)
+    return names
+
+
+def _values(row: Image, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """Values of `names`, then the uid."""
+    searched = row.shape.searched
+    return (*(row.get(n) if n in searched else getattr(row, n) for n in names), row.uid)
+
+
+_NAMES = {
+    (state, reason, doc): ("version", "updated_at", *(("state",) * state + ("reason",) * reason + ("doc",) * doc))
+    for state in (False, True)
+    for reason in (False, True)
+    for doc in (False, True)
+}
+"""Columns to set where no other column differs, which is nearly always, by what differs."""
+
+_VALUES = {names: attrgetter(*names, "uid") for names in _NAMES.values()}
+"""`_values` of these, in one call."""

@@ -43,6 +43,10 @@ class Group:
 
     Args:
         now: time of the commit, seconds since the epoch.
+        before: the place in history before the group's first row (0 on PostgreSQL, where places count anew in each
+            transaction).
+        cursors: what a cursor into this store begins with (SQLite).
+        safe_cursor: the newest safe place (PostgreSQL; there nobody knows yet when the group's own rows become safe).
         base: rows as loaded, by uid; a uid that was looked for and not found is absent.
         rows: the same rows as changed; None is a removed row.
         names: live names and who has them.
@@ -53,6 +57,9 @@ class Group:
     """
 
     now: float
+    before: int = 0
+    cursors: str = ""
+    safe_cursor: str | None = None
     base: dict[str, Image] = field(default_factory=dict)
     rows: dict[str, Image | None] = field(default_factory=dict)
     names: dict[NameKey, str] = field(default_factory=dict)
@@ -67,6 +74,18 @@ class Group:
     tombstones: list[tuple[Any, ...]] = field(default_factory=list)
     new_keys: list[tuple[Any, ...]] = field(default_factory=list)
 
+    def cursor(self) -> str:
+        """The place in history after what the group holds by now."""
+        return self.safe_cursor or f"{self.cursors}{self.before + len(self.history)}"
+
+    def rename(self, names: Mapping[NameKey, str | None]) -> None:
+        """Give names to their new owners; None: nobody has it any more."""
+        for name, owner in names.items():
+            if owner is None:
+                self.names.pop(name, None)
+            else:
+                self.names[name] = owner
+
     def hold(self, hold: Hold) -> None:
         """Note a holding."""
         key = (hold.worker, hold.epoch)
@@ -80,14 +99,3 @@ class Group:
         if hold is not None:
             self.held_on[hold.machine].discard(key)
             self.held_by[hold.worker].discard(key)
-
-
-@dataclass(slots=True)
-class Applied:
-    """What one change came to; `replayed` when its key had been used before."""
-
-    versions: dict[str, int]
-    result: Mapping[str, Any] | None = None
-    replayed: bool = False
-    history_end: int = 0
-    """rows of the group's history up to and with this change"""

@@ -6,16 +6,18 @@ uids, machines whose room is counted by an advisory lock in order of their uids 
 Called by `writer.py`.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
-from moorage.domain.changes import Change, Create, Hold, Release
+from moorage.domain.changes import Change, Create, Hold, Release, Update
+from moorage.store.cursors import Cursors, Position
 from moorage.store.group import Group
 from moorage.store.rows import Image, Shape, image_from
-from moorage.store.sql import Sql
+from moorage.store.sql import Sql, oldest_running_xid
 
 CACHED_ROWS_MAX = 8192
 """Rows kept between groups: about 4 KB each, more than a busy control plane touches again and again."""
@@ -28,7 +30,7 @@ _MACHINE_LOCKS = 0x6D6F6F72
 class _Needs:
     """What a group names."""
 
-    uids: dict[str, set[str]] = field(default_factory=dict)
+    uids: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     created: set[str] = field(default_factory=set)
     names: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     keys: set[tuple[str, str]] = field(default_factory=set)
@@ -43,18 +45,21 @@ class Loader:
     Args:
         sql: statements of the engine.
         shapes: how each noun is stored.
+        cursors: the store's cursors.
     """
 
-    def __init__(self, sql: Sql, shapes: dict[str, Shape]) -> None:
+    def __init__(self, sql: Sql, shapes: dict[str, Shape], cursors: Cursors) -> None:
         self._sql = sql
         self._shapes = shapes
+        self._cursors = cursors
         self._cache: dict[str, Image] = {}
+        self._last_seq: int | None = None
         self._data_version: int | None = None
 
     def load(self, connection: sa.Connection, changes: Sequence[Change], now: float) -> Group:
         """The group of `changes` at `now` (seconds since the epoch)."""
         needs = _needs(changes)
-        group = Group(now=now)
+        group = Group(now=now, cursors=self._cursors.prefix)
         self._forget_if_others_wrote(connection)
         self._load_leases(connection, needs, group)
         self._load_keys(connection, needs, group)
@@ -63,11 +68,13 @@ class Loader:
             self._load_rows(connection, kind, needs.uids[kind], group)
         group.rows.update(group.base)
         self._load_names(connection, needs, group)
+        self._load_place(connection, group)
         return group
 
     def keep(self, group: Group) -> None:
         """Remember what the group wrote, after its commit."""
         cache = self._cache
+        self._last_seq = group.before + len(group.history)
         for uid, row in group.rows.items():
             cache.pop(uid, None)
             if row is not None:
@@ -78,6 +85,7 @@ class Loader:
     def forget(self) -> None:
         """Drop what is remembered: the connection is another one or a commit's outcome is unknown."""
         self._cache.clear()
+        self._last_seq = None
         self._data_version = None
 
     def _forget_if_others_wrote(self, connection: sa.Connection) -> None:
@@ -85,8 +93,21 @@ class Loader:
             return
         seen = connection.exec_driver_sql("PRAGMA data_version").scalar_one()
         if seen != self._data_version:
-            self._cache.clear()
+            self.forget()
             self._data_version = seen
+
+    def _load_place(self, connection: sa.Connection, group: Group) -> None:
+        """Where the group's history begins, for the cursors that its callers are told."""
+        if self._sql.postgres:
+            # Our own transaction is still running, so the newest safe place lies before what it writes.
+            oldest = self._sql.cached("oldest_running", lambda: sa.select(oldest_running_xid()))
+            group.safe_cursor = self._cursors.text(Position(oldest.run(connection).scalar_one(), 0))
+        elif self._last_seq is None:
+            seq = self._sql.tables.history.c.seq
+            last = self._sql.cached("last_seq", lambda: sa.select(sa.func.coalesce(sa.func.max(seq), 0)))
+            group.before = last.run(connection).scalar_one()
+        else:
+            group.before = self._last_seq
 
     def _load_rows(self, connection: sa.Connection, kind: str, uids: set[str], group: Group) -> None:
         if self._sql.postgres:
@@ -230,7 +251,9 @@ def _needs(changes: Sequence[Change]) -> _Needs:
         if change.fence is not None:
             needs.leases.add(change.fence.name)
         for write in change.writes:
-            if isinstance(write, Hold):
+            if isinstance(write, Update):
+                needs.uids[write.kind].add(write.uid)
+            elif isinstance(write, Hold):
                 needs.machines.add(write.machine)
                 needs.workers.add(write.worker)
             elif isinstance(write, Release):
@@ -238,13 +261,13 @@ def _needs(changes: Sequence[Change]) -> _Needs:
             elif isinstance(write, Create):
                 _need_created(needs, write)
             else:
-                needs.uids.setdefault(write.kind, set()).add(write.uid)
+                needs.uids[write.kind].add(write.uid)
     return needs
 
 
 def _need_created(needs: _Needs, write: Create) -> None:
     row = write.row
-    needs.uids.setdefault(row.kind, set()).add(row.uid)
+    needs.uids[row.kind].add(row.uid)
     needs.created.add(row.uid)
     if row.kind in ("Deployment", "Run"):
         needs.names.setdefault(row.kind, set()).add((row.namespace, row.name))

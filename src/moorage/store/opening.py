@@ -45,11 +45,9 @@ async def open_store(url: str, clock: Clock) -> SqlStore:
     readers = engines.reading(parsed)
     parts = WriterParts(
         engine=engines.writing(parsed),
-        sql=sql,
-        loader=Loader(sql, layout),
+        loader=Loader(sql, layout, cursors),
         applier=Applier(layout, TABLES),
         flusher=Flusher(sql),
-        cursors=cursors,
         clock=clock,
     )
 

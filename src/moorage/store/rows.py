@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
@@ -15,7 +16,7 @@ import orjson
 
 from moorage.domain.errors import InvalidSpec
 from moorage.domain.nouns import KINDS, Noun
-from moorage.domain.reasons import Reason
+from moorage.domain.reasons import Reason, ReasonClass
 from moorage.domain.states import TERMINAL_RUN
 from moorage.store.tables import NAMED_ONCE, searched_fields
 
@@ -83,12 +84,6 @@ class Image:
         """A searched column, or None where the noun has none of that name."""
         searched = self.shape.searched
         return self.searched[searched.index(field)] if field in searched else None
-
-    def set_doc(self, fields: Mapping[str, Any]) -> None:
-        """Set fields of `doc`."""
-        own = fields if _PLAIN.issuperset(map(type, fields.values())) else orjson.loads(dumps(fields))
-        self.values = {**(self.values or orjson.loads(self.doc)), **own}
-        self.doc = dumps(self.values)
 
     @property
     def live(self) -> bool:
@@ -191,6 +186,13 @@ def image_of(shape: Shape, row: Noun, *, reason: str, now: float) -> Image:
     )
 
 
+def merged(old: Image, fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """`Image.doc` and `Image.values` of a row after `fields` of its `doc` are set."""
+    own = fields if _PLAIN.issuperset(map(type, fields.values())) else orjson.loads(dumps(fields))
+    values = {**(old.values or orjson.loads(old.doc)), **own}
+    return dumps(values), values
+
+
 def image_from(shape: Shape, values: Sequence[Any]) -> Image:
     """An image from columns in the order of `Shape.columns`."""
     uid, namespace, name, state, version, created_at, updated_at, reason = values[:8]
@@ -227,4 +229,12 @@ def reason_from(text: bytes | str | None) -> Reason | None:
 
 def reason_text(reason: Reason) -> str:
     """A reason as it is stored."""
-    return dumps(reason.to_wire())
+    if reason.params:
+        return dumps(reason.to_wire())
+    return _constant_text(reason.code, reason.klass, reason.message, reason.advice)
+
+
+@lru_cache(maxsize=1024)
+def _constant_text(code: str, klass: ReasonClass, message: str, advice: str | None) -> str:
+    """Reasons without params are the same few over and over."""
+    return dumps(Reason(code, klass, message, {}, advice).to_wire())

@@ -18,15 +18,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 
-from moorage.domain.changes import Change, Committed
+from moorage.domain.changes import Change
 from moorage.domain.errors import Conflict, InvalidSpec, MoorageError, Unavailable
 from moorage.ports import Clock
 from moorage.store.batch import Applier
-from moorage.store.cursors import Cursors, Position
 from moorage.store.flush import Flusher
-from moorage.store.group import Applied, Group
+from moorage.store.group import Group
 from moorage.store.load import Loader
-from moorage.store.sql import Sql, oldest_running_xid
 
 GROUP_MAX = 512
 """Items of one transaction: past this the fsync is a small part of the cost and waiting longer only adds latency."""
@@ -44,10 +42,7 @@ Task = Callable[[sa.Connection, float], Any]
 """Work that needs a write transaction of its own: (connection, now) -> answer."""
 
 
-@dataclass(slots=True)
-class _Item:
-    work: Change | Task
-    future: "asyncio.Future[Any]"
+_Item = tuple[Change | Task, "asyncio.Future[Any]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +50,9 @@ class WriterParts:
     """What a writer is composed of."""
 
     engine: sa.Engine
-    sql: Sql
     loader: Loader
     applier: Applier
     flusher: Flusher
-    cursors: Cursors
     clock: Clock
 
 
@@ -67,7 +60,7 @@ class Writer:
     """Commits queued items.
 
     Args:
-        parts: engine, statements and rules.
+        parts: engine and rules.
         committed: called on the event loop after each group that may have written.
     """
 
@@ -75,7 +68,8 @@ class Writer:
         self._parts = parts
         self._committed = committed
         self._loop = asyncio.get_running_loop()
-        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._waiting: list[_Item] = []
+        self._queue: queue.SimpleQueue[list[_Item] | None] = queue.SimpleQueue()
         self._connection: sa.Connection | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="moorage-store-writer", daemon=True)
@@ -86,13 +80,22 @@ class Writer:
         if self._stopping.is_set():
             raise Unavailable("the store is closed", retryable=False)
         future = self._loop.create_future()
-        self._queue.put(_Item(work, future))
+        if not self._waiting:
+            # What else is submitted in this turn of the loop comes along: a burst is one group, not one and the rest.
+            self._loop.call_soon(self._hand_over)
+        self._waiting.append((work, future))
         return future
+
+    def _hand_over(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._queue.put(waiting)
 
     async def close(self) -> None:
         """Commit what is queued, then end."""
         if not self._stopping.is_set():
             self._stopping.set()
+            self._hand_over()
             self._queue.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 
@@ -108,15 +111,13 @@ class Writer:
         self._disconnect()
 
     def _collect(self) -> tuple[list[_Item], bool]:
-        """Wait for an item and take what else is there."""
-        first = self._queue.get()
+        """Wait for items and take what else is there; whether these are the last."""
+        taken = self._queue.get()
         items: list[_Item] = []
-        while first is not None:
-            items.append(first)
-            if len(items) >= GROUP_MAX:
-                return items, False
+        while taken is not None:
+            items += taken
             try:
-                first = self._queue.get_nowait()
+                taken = self._queue.get_nowait()
             except queue.Empty:
                 return items, False
         return items, True
@@ -129,13 +130,13 @@ class Writer:
             self._stopping.set()
 
     def _deliver(self, items: Sequence[_Item], answers: Sequence[Any]) -> None:
-        for item, answer in zip(items, answers, strict=True):
-            if item.future.done():
+        for (_, future), answer in zip(items, answers, strict=True):
+            if future.done():
                 continue
             if isinstance(answer, Exception):
-                item.future.set_exception(answer)
+                future.set_exception(answer)
             else:
-                item.future.set_result(answer)
+                future.set_result(answer)
         self._committed()
 
     def _batch(self, items: Sequence[_Item]) -> list[Any]:
@@ -178,11 +179,11 @@ class Writer:
         connection = self._connected()
         transaction = connection.begin()
         try:
-            now = self._parts.clock.now()
-            if isinstance(items[0].work, Change):
+            now, (first, _) = self._parts.clock.now(), items[0]
+            if isinstance(first, Change):
                 group, answers = self._group(connection, items, now)
             else:
-                group, answers = None, [self._task(items[0].work, connection, now)]
+                group, answers = None, [self._task(first, connection, now)]
         except BaseException:
             if transaction.is_active:
                 transaction.rollback()
@@ -203,25 +204,11 @@ class Writer:
 
     def _group(self, connection: sa.Connection, items: Sequence[_Item], now: float) -> tuple[Group, list[Any]]:
         parts = self._parts
-        changes: list[Change] = [item.work for item in items]  # type: ignore[misc]
+        changes = [work for work, _ in items if isinstance(work, Change)]
         group = parts.loader.load(connection, changes, now)
-        outcomes = [_outcome(parts.applier, group, change) for change in changes]
-        before = parts.flusher.flush(connection, group)
-        if parts.sql.postgres:
-            safe = self._safe_cursor(connection)
-            return group, [_answer(outcome, safe, now) for outcome in outcomes]
-        prefix = parts.cursors.prefix
-        return group, [
-            outcome
-            if isinstance(outcome, Exception)
-            else _answer(outcome, f"{prefix}{before + outcome.history_end}", now)
-            for outcome in outcomes
-        ]
-
-    def _safe_cursor(self, connection: sa.Connection) -> str:
-        """The newest safe place on PostgreSQL; our own transaction is still running, so it lies before that."""
-        oldest = self._parts.sql.cached("oldest_running", lambda: sa.select(oldest_running_xid()))
-        return self._parts.cursors.text(Position(oldest.run(connection).scalar_one(), 0))
+        answers = parts.applier.apply_each(group, changes)
+        parts.flusher.flush(connection, group)
+        return group, answers
 
     def _connected(self) -> sa.Connection:
         if self._connection is None:
@@ -248,31 +235,17 @@ class _CommitFailed(Exception):
 
 
 def _batches(items: Sequence[_Item]) -> list[list[_Item]]:
-    """Runs of changes; a task stands alone, in its place."""
+    """Runs of changes, none longer than `GROUP_MAX`; a task stands alone, in its place."""
     out: list[list[_Item]] = []
     joined = False
     for item in items:
-        is_change = isinstance(item.work, Change)
-        if is_change and joined:
+        is_change = isinstance(item[0], Change)
+        if is_change and joined and len(out[-1]) < GROUP_MAX:
             out[-1].append(item)
         else:
             out.append([item])
         joined = is_change
     return out
-
-
-def _outcome(applier: Applier, group: Group, change: Change) -> Applied | Exception:
-    """What one change came to. Whatever it raises is its own failure: the group has not been touched by it."""
-    try:
-        return applier.apply(group, change)
-    except Exception as error:
-        return error
-
-
-def _answer(outcome: Applied | Exception, cursor: str, now: float) -> Committed | Exception:
-    if isinstance(outcome, Exception):
-        return outcome
-    return Committed(outcome.versions, cursor, now, outcome.replayed, outcome.result)
 
 
 def _sqlstate(error: Exception) -> str | None:
