@@ -137,7 +137,7 @@ def _await_answer(engine: Engine) -> None:
         time.sleep(0.05)
 
 
-def rootfs() -> bytes:
+def rootfs(unique: bytes = b"") -> bytes:
     """A tar of busybox with its links, and the files of a model server: all an image needs."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
@@ -150,10 +150,15 @@ def rootfs() -> bytes:
             link = tarfile.TarInfo(f"bin/{applet}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(link)
-        for name, text in (("www/health", '{"status": "ok"}'), ("www/v1/models", '{"data": [{"id": "tiny"}]}')):
+        files = {
+            "www/health": b'{"status": "ok"}',
+            "www/v1/models": b'{"data": [{"id": "tiny"}]}',
+            "etc/unique": unique,
+        }
+        for name, content in files.items():
             entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(text), 0o644
-            tar.addfile(entry, io.BytesIO(text.encode()))
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
     return out.getvalue()
 
 
