@@ -61,7 +61,7 @@ class Engine:
 
     def start_again(self) -> None:
         self.process = _spawn(self.argv, self.env, self.base)
-        _await_answer(self)
+        _wait_for_answer(self)
 
 
 def _unavailable(why: str) -> None:
@@ -84,7 +84,7 @@ def running(name: str) -> Iterator[Engine]:
     base = Path(tempfile.mkdtemp(prefix=f"moorage-{name}-", dir="/tmp"))
     engine = (_podman if name == "podman" else _docker)(str(found), base)
     try:
-        _await_answer(engine)
+        _wait_for_answer(engine)
         _make_image(engine)
         yield engine
     finally:
@@ -124,7 +124,7 @@ def _spawn(argv: list[str], env: dict[str, str], base: Path) -> subprocess.Popen
         return subprocess.Popen(argv, env=env, stdout=log, stderr=log, cwd=base)
 
 
-def _await_answer(engine: Engine) -> None:
+def _wait_for_answer(engine: Engine) -> None:
     deadline = time.monotonic() + STARTS_WITHIN_S
     while True:
         with contextlib.suppress(httpx.HTTPError), engine.client() as client:
