@@ -61,6 +61,13 @@ class KeyedLoop:
         self._dirty[key] = None
         self._wake.set()
 
+    def mark_later(self, key: str, after_s: float) -> None:
+        """Step this key in `after_s` seconds, unless it is marked or due before."""
+        at = self._clock.now() + after_s
+        if key not in self._dirty and self._due.get(key, at + 1) > at:
+            self._due[key] = at
+            self._wake.set()
+
     def forget(self, key: str) -> None:
         """The key's object is gone."""
         self._due.pop(key, None)

@@ -15,13 +15,24 @@ from moorage.control.routing import Publisher
 from moorage.control.scheduling import FLEET, SchedulingStep
 from moorage.control.serving import ServingStep
 from moorage.control.work import WorkBoard
+from moorage.decide.scheduling.cycle import ACTOR as SCHEDULING_ACTOR
+from moorage.decide.serving.cycle import ACTOR as SERVING_ACTOR
 from moorage.domain.changes import Fence, HistoryRow
 from moorage.domain.nouns import Deployment, Worker
+from moorage.domain.states import ACTIVE_WORKER
 from moorage.ports import Clock, Store
 
 DEPLOYMENTS_RESYNC_S = 1800.0
 """A look at every deployment costs 2 to 3 ms of CPU, so that of 1,000 of them a resync each half hour costs under 0.2 %
 of a core. Nothing relies on it: what can happen without a row in the feed has a deadline of its own."""
+
+ROUTED_BY = frozenset({"Deployment", "Replica", "Worker"})
+"""Kinds of rows that a route is made of."""
+
+OURS = frozenset({SERVING_ACTOR, SCHEDULING_ACTOR})
+ECHO_S = 0.05
+"""What the loops themselves wrote is looked at again after this: it rarely asks for more, and what it set in motion
+(a placement, a start) should not wait behind that look."""
 
 log = structlog.get_logger("moorage.control")
 
@@ -90,6 +101,8 @@ class Loops:
 
     async def _follow(self, after: str) -> None:
         async for rows in self._store.follow(after):
+            if any(r.object_kind == Worker.kind and r.to not in ACTIVE_WORKER for r in rows):
+                self._scheduling.mark(FLEET)  # first: a replacement waits for its place, everything else can follow
             self._mark_roots(rows)
             await self._mark_workers({r.object_uid for r in rows if r.object_kind == Worker.kind})
             for row in rows:
@@ -99,16 +112,20 @@ class Loops:
                     self._board.bump_soon(row.object_uid)
 
     def _mark_roots(self, rows: Sequence[HistoryRow]) -> None:
-        for root in {r.root for r in rows if _of_deployment(r)}:
+        news = [r for r in rows if _of_deployment(r)]
+        for root in {r.root for r in news if r.object_kind in ROUTED_BY}:
             self._routing.mark(root)
-            self._serving.mark(root)
+        for root in {r.root for r in news}:
+            if all(r.actor in OURS for r in news if r.root == root):
+                self._serving.mark_later(root, ECHO_S)
+            else:
+                self._serving.mark(root)
 
     async def _mark_workers(self, uids: Iterable[str]) -> None:
-        """Machines whose desired set changed; the scheduler where a worker waits or gave room back."""
+        """Machines whose desired set changed."""
         wanted = sorted(uids)
         if not wanted:
             return
-        self._scheduling.mark(FLEET)
         for worker in await self._store.find(Worker, uid=wanted):
             if worker.machine is not None:
                 self._board.bump_soon(worker.machine)

@@ -13,7 +13,7 @@ from moorage.domain.errors import Conflict
 from moorage.domain.nouns import Deployment, Machine, Run, Worker
 from moorage.domain.states import ACTIVE_WORKER, MachineState, WorkerState
 from moorage.ports import Clock, Store
-from moorage.wire.agent import Assignment, Launch, Live, Ready, Stop, Work
+from moorage.wire.agent import Assignment, Launch, LaunchMount, Live, Ready, Stop, Work
 
 ASSIGNED = (WorkerState.PENDING, *sorted(ACTIVE_WORKER), WorkerState.STOPPING)
 ANSWERED = frozenset({MachineState.READY, MachineState.NOT_READY})
@@ -128,11 +128,16 @@ def _launch(worker: Worker, group: Mapping[str, Any], name: str) -> Launch:
     runtime: Mapping[str, Any] = group.get("runtime") or {}
     model: Mapping[str, Any] = group.get("model") or {}
     stop: Mapping[str, Any] = runtime.get("stop") or {}
+    request: Mapping[str, Any] = worker.request or {}
     defaults = Launch()
     return Launch(
         runner=runtime.get("runner", "process"),
         command=tuple(runtime.get("command") or ()),
         image=runtime.get("image"),
+        pull=runtime.get("pull", defaults.pull),
+        mounts=tuple(LaunchMount.model_validate(m) for m in runtime.get("mounts") or ()),
+        memory_bytes=int(request.get("memory_bytes") or 0),
+        cpu_milli=int(request.get("cpu_milli") or 0),
         env=dict(runtime.get("env") or {}),
         workdir=runtime.get("workdir"),
         source=model.get("source"),

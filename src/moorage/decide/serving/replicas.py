@@ -13,7 +13,7 @@ from moorage.decide.running.runs import derive
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.failures import FailReason, replica_failure
 from moorage.domain.nouns import Deployment, Replica, Run, Worker
-from moorage.domain.reasons import Reason, reason
+from moorage.domain.reasons import Reason, ReasonClass, reason
 from moorage.domain.states import TERMINAL_REPLICA, TERMINAL_RUN, DeploymentStatus, ReplicaStatus, RunState, WorkerState
 
 RETURN_WINDOW_S = 60.0
@@ -53,13 +53,24 @@ def _follow_run(draft: Draft, run: Run, workers: Sequence[Worker]) -> Run:
     if found is None:
         return run
     if found.state is run.state:
-        return draft.because(run, found.reason)
+        return run if _only_goes_on(run, found.reason) else draft.because(run, found.reason)
     fields: dict[str, Any] = {}
     if found.state is RunState.RUNNING and run.started_at is None:
         fields["started_at"] = draft.now
     if found.state in TERMINAL_RUN:
         fields |= {"ended_at": draft.now, "exit_code": workers[0].exit_code}
     return draft.step(run, found.state, found.trigger, found.reason, **fields)
+
+
+def _only_goes_on(run: Run, why: Reason) -> bool:
+    """A waiting run shows what its worker waits for; that its worker is on its way is no news of the run."""
+    known = run.reason
+    return (
+        run.state is RunState.PENDING
+        and why.klass is ReasonClass.PROGRESS
+        and known is not None
+        and known.klass is ReasonClass.PROGRESS
+    )
 
 
 def _follow_replica(
