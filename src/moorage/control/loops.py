@@ -31,8 +31,8 @@ ROUTED_BY = frozenset({"Deployment", "Replica", "Worker"})
 
 OURS = frozenset({SERVING_ACTOR, SCHEDULING_ACTOR})
 ECHO_S = 0.05
-"""What the loops themselves wrote is looked at again after this: it rarely asks for more, and what it set in motion
-(a placement, a start) should not wait behind that look."""
+"""A new worker, or its placement, is looked at by the serving loop after this: that look rarely asks for more, and the
+placement and the start that are under way should not wait behind it."""
 
 log = structlog.get_logger("moorage.control")
 
@@ -116,7 +116,7 @@ class Loops:
         for root in {r.root for r in news if r.object_kind in ROUTED_BY}:
             self._routing.mark(root)
         for root in {r.root for r in news}:
-            if all(r.actor in OURS for r in news if r.root == root):
+            if _only_starts([r for r in news if r.root == root]):
                 self._serving.mark_later(root, ECHO_S)
             else:
                 self._serving.mark(root)
@@ -129,6 +129,14 @@ class Loops:
         for worker in await self._store.find(Worker, uid=wanted):
             if worker.machine is not None:
                 self._board.bump_soon(worker.machine)
+
+
+def _only_starts(rows: Sequence[HistoryRow]) -> bool:
+    """Whether all this is the loops' own word that a worker was made or placed."""
+    ours = all(r.actor in OURS for r in rows)
+    return ours and any(
+        r.object_kind == Worker.kind and (r.source is None or r.reason.code == "worker.placed") for r in rows
+    )
 
 
 def _of_deployment(row: HistoryRow) -> bool:
