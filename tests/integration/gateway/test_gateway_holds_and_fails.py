@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 
 import pytest
 from gateway_rig import ModelServer, Rig, Seen, get, post, reply, running_gateway, until
@@ -9,21 +10,25 @@ from gateway_rig import ModelServer, Rig, Seen, get, post, reply, running_gatewa
 from moorage.decide.serving.routes import Limits, RouteSpec
 
 
+BURST = min(1000, (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200) // 2)
+"""Both ends of each connection are in this process, which an ordinary user may not let have many descriptors."""
+
+
 async def test_a_burst_at_a_sleeping_endpoint_is_one_demand_and_all_are_answered_once_it_wakes(
     rig: Rig, server: ModelServer
 ) -> None:
     edges: list[int] = []
     rig.gateway.hub.on_demand = lambda: edges.append(1)
-    rig.serve(mode="asleep", max_queue=1000)
-    asking = [asyncio.ensure_future(rig.ask(post())) for _ in range(1000)]
+    rig.serve(mode="asleep", max_queue=BURST)
+    asking = [asyncio.ensure_future(rig.ask(post())) for _ in range(BURST)]
     endpoint = rig.router.find("m")
-    await until(lambda: len(endpoint.waiting) == 1000, "all are held")
-    rig.serve(mode="starting", max_queue=1000)
+    await until(lambda: len(endpoint.waiting) == BURST, "all are held")
+    rig.serve(mode="starting", max_queue=BURST)
     assert len(edges) == 1
-    rig.serve(server, mode="serve", max_queue=1000)
+    rig.serve(server, mode="serve", max_queue=BURST)
     answers = await asyncio.gather(*asking)
     assert {answer.status for answer in answers} == {200}
-    assert len(server.seen) == 1000
+    assert len(server.seen) == BURST
     assert len(edges) == 1
     assert server.connections <= 16
 
