@@ -9,7 +9,6 @@ from gateway_rig import ModelServer, Rig, Seen, get, post, reply, running_gatewa
 
 from moorage.decide.serving.routes import Limits, RouteSpec
 
-
 BURST = min(1000, (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200) // 2)
 """Both ends of each connection are in this process, which an ordinary user may not let have many descriptors."""
 
