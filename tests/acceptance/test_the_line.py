@@ -66,7 +66,7 @@ def test_applying_the_same_spec_twice_changes_nothing(shared: Installation) -> N
 
 
 def test_an_idle_model_sleeps_and_any_number_of_waiters_wake_it_once(shared: Installation) -> None:
-    shared.apply("sleepy", replicas={"min": 0, "max": 1, "initial": 1}, scaling={"idle_timeout": "1s"})
+    shared.apply("sleepy", replicas={"min": 0, "max": 1, "initial": 1}, scaling={"idle_timeout": "5s"})
     pid = shared.server_pid("sleepy")
     until(lambda: shared.phase("sleepy") == "SCALED_TO_ZERO", "it to sleep")
     until(lambda: not alive(pid), "its server to be gone")

@@ -250,6 +250,8 @@ class Operation(Noun):
     target_kind: str = "Deployment"
     target: str = ""
     """uid"""
+    actor: str = ""
+    """who asked for it"""
     revision: str | None = None
     steps: tuple[JsonMap, ...] = ()
     """[{name, state: pending|running|done, at}] in order"""

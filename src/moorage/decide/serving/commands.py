@@ -111,6 +111,7 @@ def _create(intent: Intent, ids: Ids, now: float, actor: str) -> Outcome:
         namespace=intent.namespace,
         operation="apply",
         target=uid,
+        actor=actor,
         revision=revision_uid,
         steps=first_steps("apply", 1, now),
     )
@@ -251,7 +252,7 @@ def wake(known: Known, now: float, *, actor: str) -> Outcome:
     _refuse_unless_alive(deployment, "woken")
     draft = Draft((deployment,), now, actor)
     if deployment.status is DeploymentStatus.PAUSED:
-        wake_row(draft, deployment, held=0)
+        wake_row(draft, deployment, by=actor)
     elif deployment.hold is not None:
         draft.set(deployment, hold=None, active_at=now)
         draft.note(deployment, reason("deploy.pause_aborted", why="a person wakes it"))
@@ -318,6 +319,7 @@ def _take_over(draft: Draft, known: Known, operation: str, ids: Ids) -> Operatio
         namespace=deployment.namespace,
         operation=operation,
         target=deployment.uid,
+        actor=draft.actor,
         steps=first_steps(operation, 0, draft.now),
     )
     return draft.create(row, reason("op.created", operation=operation))

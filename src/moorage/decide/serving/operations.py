@@ -118,7 +118,9 @@ def _delete_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation)
         for row in draft.of(noun):
             draft.write(Remove(row.kind, row.uid, row.version, _removal(row.kind)))
     deployment = snapshot.deployment
-    draft.write(Remove("Deployment", deployment.uid, deployment.version, reason("deploy.deleted")))
+    draft.write(
+        Remove("Deployment", deployment.uid, deployment.version, reason("deploy.deleted", by=operation.actor or None))
+    )
     return _Facts(len(STEPS["delete"]))
 
 

@@ -36,8 +36,8 @@ def sleep_or_wake(draft: Draft, snapshot: ServingSnapshot) -> None:
         _created(draft, snapshot)
 
 
-def wake(draft: Draft, deployment: Deployment, held: int) -> None:
-    """paused → created; replicas follow in stage `scale`. A person's wake holds nothing (`held` 0).
+def wake(draft: Draft, deployment: Deployment, *, held: int = 0, by: str | None = None) -> None:
+    """paused → created; replicas follow in stage `scale`. Requests wake it (`held`), or a person does (`by`).
 
     The back-off of a wake that failed is kept: however often it is asked, a broken model is not started in a circle.
     """
@@ -45,7 +45,7 @@ def wake(draft: Draft, deployment: Deployment, held: int) -> None:
         deployment,
         DeploymentStatus.CREATED,
         "wake_request",
-        reason("deploy.wake_request"),
+        reason("deploy.wake_request", held=held or None, by=by),
         waking={"since": draft.now, "held": held},
         wakes=deployment.wakes + 1,
         paused_at=None,

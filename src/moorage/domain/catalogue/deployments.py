@@ -14,7 +14,7 @@ _STATUS = (
     progress("deploy.pausing", "Pausing: waits until every gateway confirms that nothing is in flight or held"),
     progress("deploy.pause_aborted", "Not paused: {why}", "why"),
     by_person("deploy.paused_by_person", "Paused by a person; the next request wakes it", optional=("by",)),
-    progress("deploy.wake_request", "Woken by a request", optional=("held", "by")),
+    progress("deploy.wake_request", "Woken[ for {held} waiting requests][ by {by}]", optional=("held", "by")),
     failed(
         "deploy.wake_failed",
         "Could not wake: {error}",
