@@ -1,9 +1,13 @@
 """The gateway's cost against nginx's, in the same interleaved run: `make bench-gateway`.
 
-CPU is what the proxy's process used (user + system, from /proc) divided by requests or chunks; wall times are only
-compared with each other. Both proxies stand before the same upstreams and get the same load. Medians over rounds.
+CPU is what the proxy's process used (user + system, from /proc) divided by requests or chunks, so what else the
+machine does costs caches but is not counted. Rounds are short and the proxies take turns within each, so that both
+meet the same noise; a ratio is the median over the rounds of ours divided by nginx's. Both stand before the same
+upstreams and get the same load. Wall times (latency) alternate request by request.
 
-    python benchmarks/bench_gateway.py [--rounds 6] [--seconds 3]
+    python benchmarks/bench_gateway.py [--rounds 9] [--seconds 1] [--only MEASURE] [--against SRC]
+
+`--against` measures the gateway of another checkout's `src` in the same rounds, to compare a change.
 """
 
 import argparse
@@ -28,12 +32,22 @@ import gateway_peers as peers
 
 CONNECTIONS = 32
 STREAMS = 64
-LATENCY_REQUESTS = 1500
+LATENCY_REQUESTS = 400
+TOOLS = ("nginx", "wrk")
+INSTALL = "apt-get update -qq && apt-get install -y -qq --no-install-recommends nginx-light wrk"
+NEEDED = f"bench-gateway needs nginx and wrk: {INSTALL}"
+TITLES = {
+    "repeated": ("CPU per request, µs (equal heads)", "gateway_cpu_per_request_vs_nginx"),
+    "varying": ("CPU per request, µs (heads that vary)", "gateway_cpu_per_request_varying_heads_vs_nginx"),
+    "chunk": ("CPU per paced stream chunk, µs", "gateway_cpu_per_chunk_vs_nginx"),
+    "latency": ("request p50 through the proxy, ms", "gateway_added_latency_p50_ms_over_nginx"),
+}
+TARGETS = {"repeated": "<=2.0", "varying": "<=2.0", "chunk": "<=2.0", "latency": "<=0.1"}
 
 
 @dataclass(frozen=True)
 class Proxy:
-    """One of the two under test."""
+    """One of those under test."""
 
     name: str
     port: int
@@ -44,17 +58,44 @@ class Proxy:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Gateway CPU per request and per chunk against nginx.")
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--only", choices=("repeated", "varying", "chunk", "latency"), default=None)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=int, default=1, help="of load, for each proxy in each round")
+    parser.add_argument("--only", choices=tuple(TITLES), default=None)
+    parser.add_argument("--against", type=Path, default=None, metavar="SRC", help="another checkout's src directory")
     options = parser.parse_args()
-    missing = [tool for tool in ("nginx", "wrk") if shutil.which(tool) is None]
-    if missing:
-        print(f"bench-gateway needs {' and '.join(missing)}: apt-get install nginx-light wrk", file=sys.stderr)
+    if not tools_are_there():
         return 2
-    with tempfile.TemporaryDirectory(prefix="bench-gateway-") as directory, running(Path(directory)) as proxies:
-        report(measure(Path(directory), proxies, options))
+    say_load("before")
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-gateway-") as directory,
+        running(Path(directory), options.against) as proxies,
+    ):
+        found = measure(Path(directory), proxies, options)
+    say_load("after")
+    report(found)
     return 0
+
+
+def tools_are_there() -> bool:
+    """Whether nginx and wrk can be run. Root gets them installed, and is told so; others are told the command."""
+    if all(map(shutil.which, TOOLS)):
+        return True
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        print(NEEDED, file=sys.stderr)
+        return False
+    print(f"{NEEDED} (running it)", flush=True)
+    # RUNLEVEL=1 keeps the package from starting a server of its own.
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    subprocess.run(INSTALL, shell=True, env=quiet, stdout=subprocess.DEVNULL, check=False)
+    if all(map(shutil.which, TOOLS)):
+        return True
+    print(NEEDED, file=sys.stderr)
+    return False
+
+
+def say_load(when: str) -> None:
+    one, five, _ = os.getloadavg()
+    print(f"load average {when}: {one:.1f} (1 min), {five:.1f} (5 min) on {os.cpu_count()} CPUs", flush=True)
 
 
 # --- the measured ----------------------------------------------------------------------------------------------------
@@ -63,22 +104,22 @@ def main() -> int:
 def measure(directory: Path, proxies: list[Proxy], options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
     """Every measure, per proxy, one value a round; proxies take turns within each round."""
     scripts = peers.write_wrk_scripts(directory)
-    measures: dict[str, Callable[[Proxy], float]] = {
-        "repeated": lambda proxy: cpu_per_request(proxy, scripts["repeated"], options.seconds),
-        "varying": lambda proxy: cpu_per_request(proxy, scripts["varying"], options.seconds),
-        "chunk": cpu_per_chunk,
+    measures: dict[str, Callable[[list[Proxy]], list[float]]] = {
+        "repeated": lambda order: [cpu_per_request(proxy, scripts["repeated"], options.seconds) for proxy in order],
+        "varying": lambda order: [cpu_per_request(proxy, scripts["varying"], options.seconds) for proxy in order],
+        "chunk": lambda order: [cpu_per_chunk(proxy) for proxy in order],
         "latency": latency_p50_ms,
     }
     if options.only:
         measures = {options.only: measures[options.only]}
     found: dict[str, dict[str, list[float]]] = {key: {p.name: [] for p in proxies} for key in measures}
     for proxy in proxies:
-        wrk(proxy, scripts["repeated"], 0.5)
+        wrk(proxy, scripts["repeated"], 1)
     for number in range(options.rounds):
         order = proxies if number % 2 == 0 else proxies[::-1]
         for key, take in measures.items():
-            for proxy in order:
-                found[key][proxy.name].append(take(proxy))
+            for proxy, value in zip(order, take(order), strict=True):
+                found[key][proxy.name].append(value)
     return found
 
 
@@ -94,10 +135,10 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def wrk(proxy: Proxy, script: Path, seconds: float) -> int:
+def wrk(proxy: Proxy, script: Path, seconds: int) -> int:
     """Requests answered."""
     url = f"http://127.0.0.1:{proxy.port}{proxy.request_path}"
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{max(1, round(seconds))}s", "-s", str(script), url]
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script), url]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in out or "Socket errors" in out:
         raise SystemExit(f"{proxy.name} answered with errors:\n{out}")
@@ -106,7 +147,7 @@ def wrk(proxy: Proxy, script: Path, seconds: float) -> int:
     return int(found.group(1))
 
 
-def cpu_per_request(proxy: Proxy, script: Path, seconds: float) -> float:
+def cpu_per_request(proxy: Proxy, script: Path, seconds: int) -> float:
     """Microseconds."""
     before = cpu_s(proxy.pid)
     requests = wrk(proxy, script, seconds)
@@ -144,44 +185,59 @@ async def read_stream(port: int, request: bytes) -> int:
     return chunks
 
 
-def latency_p50_ms(proxy: Proxy) -> float:
-    """One connection, one request after the other."""
-    request = post(proxy.request_path)
-    times: list[float] = []
-    with socket.create_connection(("127.0.0.1", proxy.port)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def latency_p50_ms(proxies: list[Proxy]) -> list[float]:
+    """One connection to each, one request after the other, the proxies in turn."""
+    times: list[list[float]] = [[] for _ in proxies]
+    with contextlib.ExitStack() as stack:
+        connections = []
+        for proxy in proxies:
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port)))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connections.append((connection, post(proxy.request_path)))
         for _ in range(LATENCY_REQUESTS):
-            start = time.perf_counter()
-            connection.sendall(request)
-            got = b""
-            while peers.ANSWER[-20:].encode() not in got:
-                got += connection.recv(65536)
-            times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1000
+            for (connection, request), own in zip(connections, times, strict=True):
+                own.append(request_s(connection, request))
+    return [statistics.median(own) * 1000 for own in times]
+
+
+def request_s(connection: socket.socket, request: bytes) -> float:
+    start = time.perf_counter()
+    connection.sendall(request)
+    got = b""
+    while not got.endswith(peers.ANSWER[-20:].encode()):
+        part = connection.recv(65536)
+        assert part, "the proxy closed the connection"
+        got += part
+    return time.perf_counter() - start
 
 
 # --- the running parts -----------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def running(directory: Path) -> Iterator[list[Proxy]]:
-    fast, paced, proxy_port, ours = free_ports(4)
+def running(directory: Path, against: Path | None) -> Iterator[list[Proxy]]:
+    fast, paced, proxy_port, ours, other = free_ports(5)
     processes: list[subprocess.Popen[bytes]] = []
     here = Path(__file__).resolve().parent
     try:
-        processes.append(peers.start_nginx(directory, "fast", peers.NGINX_FAST.format(port=fast, answer=peers.ANSWER)))
+        upstream = peers.NGINX_FAST.format(port=fast, answer=peers.ANSWER, varying=peers.VARYING_PATH)
+        processes.append(peers.start_nginx(directory, "fast", upstream))
         processes.append(subprocess.Popen([sys.executable, str(here / "gateway_peers.py"), str(paced)]))
         servers = peers.NGINX_PROXY.format(port=proxy_port, fast=fast, paced=paced)
-        nginx = peers.start_nginx(directory, "proxy", servers)
-        processes.append(nginx)
-        gateway = start_gateway(directory, ours, fast, paced)
-        processes.append(gateway)
-        for port in (fast, paced, proxy_port, ours):
+        processes.append(peers.start_nginx(directory, "proxy", servers))
+        gateways = {"moorage": (ours, here.parent / "src")}
+        if against is not None:
+            gateways["against"] = (other, against.resolve())
+        for name, (port, source) in gateways.items():
+            processes.append(start_gateway(directory / name, source, port, fast, paced))
+        for port in (fast, paced, proxy_port, *(port for port, _ in gateways.values())):
             wait_for(port)
-        yield [
-            Proxy("nginx", proxy_port, worker_of(nginx.pid), "/v1/chat/completions", "/stream/v1/chat/completions"),
-            Proxy("moorage", ours, gateway.pid, "/v1/chat/completions", "/endpoints/stream/v1/chat/completions"),
-        ]
+        nginx = worker_of(processes[2].pid)
+        proxies = [Proxy("nginx", proxy_port, nginx, "/v1/chat/completions", "/stream/v1/chat/completions")]
+        for (name, (port, _)), process in zip(gateways.items(), processes[3:], strict=True):
+            stream = "/endpoints/stream/v1/chat/completions"
+            proxies.append(Proxy(name, port, process.pid, "/v1/chat/completions", stream))
+        yield proxies
     finally:
         for process in processes:
             process.send_signal(signal.SIGTERM)
@@ -191,12 +247,13 @@ def running(directory: Path) -> Iterator[list[Proxy]]:
             process.kill()
 
 
-def start_gateway(directory: Path, port: int, fast: int, paced: int) -> "subprocess.Popen[bytes]":
+def start_gateway(directory: Path, source: Path, port: int, fast: int, paced: int) -> "subprocess.Popen[bytes]":
     def endpoint(name: str, upstream: int) -> dict[str, object]:
         target = {"replica": f"{name}-1", "revision": f"{name}-1", "host": "127.0.0.1", "port": upstream}
         limits = {"max_in_flight": 1024, "max_queue": 1024}
         return {"name": name, "deployment": name, "mode": "serve", "targets": [target], "limits": limits}
 
+    directory.mkdir()
     table = {"incarnation": "bench", "number": 1, "endpoints": [endpoint("bench", fast), endpoint("stream", paced)]}
     (directory / "routing-table.json").write_text(json.dumps(table))
     config = {
@@ -209,7 +266,8 @@ def start_gateway(directory: Path, port: int, fast: int, paced: int) -> "subproc
     path = directory / "gateway.json"
     path.write_text(json.dumps(config))
     log = (directory / "gateway.log").open("wb")
-    return subprocess.Popen([sys.executable, "-m", "moorage.gateway.main", "--config", str(path)], stderr=log)
+    command = [sys.executable, "-m", "moorage.gateway.main", "--config", str(path)]
+    return subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": str(source)})
 
 
 def free_ports(count: int) -> list[int]:
@@ -241,27 +299,24 @@ def worker_of(master: int) -> int:
 
 # --- the report ------------------------------------------------------------------------------------------------------
 
-TITLES = {
-    "repeated": ("CPU per request, µs (equal heads)", "gateway_cpu_per_request_vs_nginx"),
-    "varying": ("CPU per request, µs (no head twice)", "gateway_cpu_per_request_new_heads_vs_nginx"),
-    "chunk": ("CPU per paced stream chunk, µs", "gateway_cpu_per_chunk_vs_nginx"),
-    "latency": ("request p50 through the proxy, ms", "gateway_added_latency_p50_ms_over_nginx"),
-}
-
 
 def report(found: dict[str, dict[str, list[float]]]) -> None:
-    print(f"{'':40}{'nginx':>10}{'moorage':>10}   per round (moorage / nginx)")
+    names = list(next(iter(found.values())))
+    print(f"{'':40}" + "".join(f"{name:>10}" for name in names) + "   per round (moorage / nginx)")
     lines = []
     for key, values in found.items():
         title, name = TITLES[key]
-        nginx, ours = statistics.median(values["nginx"]), statistics.median(values["moorage"])
-        rounds = " ".join(f"{b / a:.2f}" for a, b in zip(values["nginx"], values["moorage"], strict=True))
-        print(f"{title:40}{nginx:10.3f}{ours:10.3f}   {rounds}")
+        pairs = list(zip(values["nginx"], values["moorage"], strict=True))
+        medians = "".join(f"{statistics.median(values[name]):10.3f}" for name in names)
+        print(f"{title:40}{medians}   " + " ".join(f"{ours / nginx:.2f}" for nginx, ours in pairs))
         if key == "latency":
-            lines.append(f"RATIO {name} {ours - nginx:.3f} <=0.1")
+            value = f"{statistics.median(ours - nginx for nginx, ours in pairs):.3f}"
         else:
-            pairs = zip(values["nginx"], values["moorage"], strict=True)
-            lines.append(f"RATIO {name} {statistics.median(b / a for a, b in pairs):.2f} <=2.0")
+            value = f"{statistics.median(ours / nginx for nginx, ours in pairs):.2f}"
+        lines.append(f"RATIO {name} {value} {TARGETS[key]}")
+        if "against" in values:
+            others = zip(values["against"], values["moorage"], strict=True)
+            lines.append(f"against the other checkout, {key}: {statistics.median(b / a for a, b in others):.2f}")
     print("\n".join(lines))
 
 

@@ -32,6 +32,14 @@ EVENT = (
     + b"\n\n"
 )
 CHUNK = b"%x\r\n%b\r\n" % (len(EVENT), EVENT)
+FIELDS = {
+    "Content-Type": "application/json",
+    "Authorization": "Bearer sk-0123456789abcdef",
+    "Accept": "application/json",
+    "User-Agent": "OpenAI/Python 1.50",
+}
+VARYING_PATH = "/v1/completions"
+"""Its answers carry a line that never repeats either."""
 CHUNKS_A_STREAM = 100
 PACE_S = 0.02
 
@@ -92,9 +100,13 @@ http {{
   {servers}
 }}
 """
-NGINX_FAST = (
-    """server {{ listen 127.0.0.1:{port} backlog=4096; default_type application/json; return 200 '{answer}'; }}"""
-)
+NGINX_FAST = """
+server {{
+  listen 127.0.0.1:{port} backlog=4096; default_type application/json;
+  location / {{ return 200 '{answer}'; }}
+  location {varying} {{ add_header X-Trace $request_id; return 200 '{answer}'; }}
+}}
+"""
 NGINX_PROXY = """
 upstream fast {{ server 127.0.0.1:{fast}; keepalive 256; keepalive_requests 1000000000; }}
 upstream paced {{ server 127.0.0.1:{paced}; keepalive 256; keepalive_requests 1000000000; }}
@@ -114,15 +126,20 @@ def start_nginx(directory: Path, name: str, servers: str) -> "subprocess.Popen[b
 
 
 def write_wrk_scripts(directory: Path) -> dict[str, Path]:
-    """The same request each time, and one whose head never repeats."""
+    """The same request each time, and heads as clients send them: lines, a trace id and a length that vary."""
     body = QUESTION.replace("\\", "\\\\").replace("'", "\\'")
-    common = f"wrk.method='POST'\nwrk.body='{body}'\nwrk.headers['Content-Type']='application/json'\n"
-    common += "wrk.headers['Authorization']='Bearer sk-0123456789abcdef'\nwrk.headers['Accept']='application/json'\n"
-    common += "wrk.headers['User-Agent']='OpenAI/Python 1.50'\n"
-    varying = "local n=0\nfunction request() n=n+1; wrk.headers['X-Trace']=tostring(n); return wrk.format() end\n"
+    head = "wrk.method='POST'\n" + "".join(f"wrk.headers['{name}']='{value}'\n" for name, value in FIELDS.items())
+    varying = f"""local n = 0
+local body = '{body}'
+function request()
+  n = n + 1
+  wrk.headers['X-Trace'] = string.format('%08x', n)
+  return wrk.format('POST', '{VARYING_PATH}', nil, body .. string.rep(' ', n % 61))
+end
+"""
     scripts = {"repeated": directory / "repeated.lua", "varying": directory / "varying.lua"}
-    scripts["repeated"].write_text(common)
-    scripts["varying"].write_text(common + varying)
+    scripts["repeated"].write_text(head + f"wrk.body='{body}'\n")
+    scripts["varying"].write_text(head + varying)
     return scripts
 
 

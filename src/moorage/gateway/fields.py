@@ -6,7 +6,6 @@ each line is `name:value` with a plain name, no folding and no control character
 """
 
 import re
-from typing import NamedTuple
 
 CHUNKED = -1
 UNFRAMED = -2
@@ -23,8 +22,8 @@ _STOPPING = re.compile(
 )
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 _NO_WORDS: frozenset[bytes] = frozenset()
-_KEEP_ALIVE = frozenset((b"keep-alive",))
-_CLOSE = frozenset((b"close",))
+_COMMON_WORDS = {word: frozenset((word,)) for word in (b"keep-alive", b"close")}
+"""Values of Connection that most clients and servers send, alone."""
 _USUAL_WORDS = frozenset((b"keep-alive", b"close", b"upgrade", b"te"))
 _NEVER_NAMED = frozenset((b"content-length", b"transfer-encoding", b"host", b"authorization", b"content-type"))
 """Lines that frame or address the message stay whatever Connection says, else a client could take them away."""
@@ -39,24 +38,16 @@ class BadHead(Exception):
         self.message = message
 
 
-class Fields(NamedTuple):
-    """What the header lines say.
+Fields = tuple[bytes, int, int, frozenset[bytes], bytes | None, bytes | None]
+"""What header lines say; a plain tuple, since two are made for every request.
 
-    Attributes:
-        kept: the lines that go on, each with its line end.
-        length: bytes of the body, CHUNKED, or UNFRAMED when no line says it.
-        hosts: how many Host lines there are.
-        words: what Connection says, in lower case.
-        expect: the value of Expect, in lower case.
-        request_id: the sender's X-Request-Id, if it is one that can be written into logs.
-    """
-
-    kept: bytes
-    length: int
-    hosts: int
-    words: frozenset[bytes] = _NO_WORDS
-    expect: bytes | None = None
-    request_id: bytes | None = None
+- the lines that go on, each with its line end
+- bytes of the body, CHUNKED, or UNFRAMED when no line says it
+- how many Host lines there are
+- what Connection says, in lower case
+- the value of Expect, in lower case
+- the sender's X-Request-Id, if it is one that can be written into logs
+"""
 
 
 def read_fields(raw: bytes, start: int) -> Fields:
@@ -70,7 +61,8 @@ def read_fields(raw: bytes, start: int) -> Fields:
         BadHead: the body's length is open to two readings.
     """
     low = raw.lower()
-    length, framings, hosts, stops = UNFRAMED, 0, 0, False
+    length, framings, hosts, stops = UNFRAMED, 0, 0, 0
+    stop = b""
     for name, value in _NOTABLE.findall(low):
         if name == b"content-length":
             framings += 1
@@ -81,12 +73,17 @@ def read_fields(raw: bytes, start: int) -> Fields:
             framings += 1
             length = _chunked(value)
         else:
-            stops = True
+            stops += 1
+            stop = value if name == b"connection" else b""
     if framings > 1:
         raise BadHead(400, "the body's length is said more than once")
-    if stops:
-        return _without_stopping(raw, low, start, length, hosts)
-    return Fields(raw[start:-2], length, hosts)
+    if not stops:
+        return raw[start:-2], length, hosts, _NO_WORDS, None, None
+    words = _COMMON_WORDS.get(stop) if stops == 1 else None
+    if words is not None:
+        at = low.find(b"\nconnection:", start - 1) + 1
+        return raw[start:at] + raw[low.find(b"\n", at) + 1 : -2], length, hosts, words, None, None
+    return _without_stopping(raw, low, start, length, hosts)
 
 
 def value_of(lines: bytes, name: bytes) -> bytes | None:
@@ -123,7 +120,7 @@ def _without_stopping(raw: bytes, low: bytes, start: int, length: int, hosts: in
         at = found.end() + 1
         name = found[1]
         if name == b"connection":
-            words = _words(found[2]) if not words else words | _words(found[2])
+            words |= _words(found[2])
         elif name == b"expect":
             expect = found[2].rstrip(b" \t")
         elif name == b"x-request-id":
@@ -133,12 +130,8 @@ def _without_stopping(raw: bytes, low: bytes, start: int, length: int, hosts: in
     kept = b"".join(pieces)
     if not words <= _USUAL_WORDS:
         kept = without(kept, words - _NEVER_NAMED)
-    return Fields(kept, length, hosts, words, expect, request_id)
+    return kept, length, hosts, words, expect, request_id
 
 
 def _words(value: bytes) -> frozenset[bytes]:
-    if value == b"keep-alive":
-        return _KEEP_ALIVE
-    if value == b"close":
-        return _CLOSE
     return frozenset(word.strip() for word in value.split(b","))
