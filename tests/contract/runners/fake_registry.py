@@ -7,7 +7,6 @@ import hashlib
 import json
 import secrets
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +27,7 @@ class Registry:
         self.stall = threading.Event()
         self.stall.set()
         """cleared: layers stop half way"""
+        self.over = threading.Event()
         self.drip_s = 0.0
         """between the pieces of a layer: engines tell of progress only where it takes a while"""
         layer_tar = rootfs(unique=secrets.token_bytes(1 << 20))  # an engine fetches what it has seen no second time
@@ -139,7 +139,7 @@ def serving() -> Iterator[Registry]:
                     self.wfile.write(body[start : start + step])
                     self.wfile.flush()
                 if slow and registry.drip_s:
-                    time.sleep(registry.drip_s)  # the speed of a line, not a wait for something
+                    registry.over.wait(registry.drip_s)  # the speed of a line
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -150,5 +150,6 @@ def serving() -> Iterator[Registry]:
         yield registry
     finally:
         registry.stall.set()
+        registry.over.set()
         server.shutdown()
         server.server_close()
