@@ -8,10 +8,11 @@ import httpx
 import structlog
 
 from moorage.agent.config import AgentConfig
-from moorage.agent.held import Means
+from moorage.agent.engines import Engines
 from moorage.agent.keeping import prune_logs
 from moorage.agent.ledger import Ledger
 from moorage.agent.link import Link
+from moorage.agent.means import Means
 from moorage.agent.outbox import RESERVED, Outbox
 from moorage.agent.roster import Roster
 from moorage.agent.session import CREDENTIAL, Itself, Session
@@ -19,7 +20,6 @@ from moorage.domain.errors import Conflict
 from moorage.ports import Clock
 from moorage.runners.identity import boot_id
 from moorage.runners.ports import PortPool
-from moorage.runners.process import ProcessHost
 
 POLL_S = 0.05
 """How often an orderly end looks whether everything is gone and told; it runs once in an agent's life."""
@@ -55,12 +55,12 @@ class Agent:
         config = self._config
         config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         ledger = Ledger(config.home / "ledger.sqlite")
-        host = ProcessHost(self._clock, python=config.python)
+        engines = Engines(config, self._clock)
         tls = config.server_url.startswith("https:")
         async with _client(tls=tls) as http, _client(tls=False, keep=False) as probes:
             ports = PortPool(range(config.ports[0], config.ports[1] + 1))
             outbox = Outbox(ledger, self._clock)
-            means = Means(config, self._clock, host, ports, ledger, outbox, probes, self._log)
+            means = Means(config, self._clock, engines, ports, ledger, outbox, probes, self._log)
             remembered = ledger.recall()
             session: Session | None = None
 
@@ -84,8 +84,8 @@ class Agent:
             try:
                 await self._serve(session, roster, outbox, stop)
             finally:
-                host.close()
                 await roster.close()
+                await engines.aclose()
                 await outbox.flushed()
                 await ledger.close()
 

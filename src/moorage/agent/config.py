@@ -35,6 +35,8 @@ class AgentConfig:
         stop_workers_on_exit: SIGTERM stops the workers too (else they are left to be adopted).
         exit_wait_s: how long such a stop waits for workers and for the server to take the reports.
         worker_env: environment that workers inherit, without anything of ours.
+        engines: container engine → its socket; `auto` (and one that is not named): the usual places; empty: not used.
+        runtime_dir: where a user's own engine has its socket (`XDG_RUNTIME_DIR`).
         python: interpreter for the shims.
         logs_kept: directories of ended workers kept for their logs.
         log: level of the agent's own log.
@@ -53,6 +55,8 @@ class AgentConfig:
     stop_workers_on_exit: bool = False
     exit_wait_s: float = 60.0
     worker_env: Mapping[str, str] = field(default_factory=dict)
+    engines: Mapping[str, str] = field(default_factory=dict)
+    runtime_dir: str | None = None
     python: str = sys.executable
     logs_kept: int = 32
     log: str = "info"
@@ -117,5 +121,9 @@ def from_mapping(raw: Mapping[str, Any], environ: Mapping[str, str]) -> AgentCon
         given["ports"] = (int(low), int(high))
     if "accepts" in given:
         given["accepts"] = tuple(given["accepts"])
+    unknown = set(given.get("engines") or ()) - {"podman", "docker"}
+    if unknown:
+        raise InvalidSpec(f"there is no container engine {sorted(unknown)[0]!r}", remedy="podman and docker are known")
+    given.setdefault("runtime_dir", environ.get("XDG_RUNTIME_DIR"))
     given.setdefault("worker_env", {k: v for k, v in environ.items() if not k.startswith("MOORAGE_")})
     return AgentConfig(**given)

@@ -7,47 +7,27 @@ should run is not decided here (see `desired.py`), nor what a failure leads to (
 import asyncio
 import signal as signals
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
-import structlog
-
-from moorage.agent import launching, words
-from moorage.agent.config import AgentConfig
-from moorage.agent.ledger import Attempt, Ledger
-from moorage.agent.outbox import Outbox
-from moorage.domain.errors import PortUnavailable, RunnerError
+from moorage.agent import launching, setting_up, words
+from moorage.agent.ledger import Attempt
+from moorage.agent.means import Means
+from moorage.domain.errors import RunnerError
 from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import ENDED_WORKER, WorkerState
-from moorage.ports import Clock
 from moorage.runners import logfile
-from moorage.runners.hosted import HostedProcess
 from moorage.runners.identity import Exit
 from moorage.runners.liveness import LivenessProbe
-from moorage.runners.ports import PortPool
-from moorage.runners.process import LaunchIntent, ProcessHost
+from moorage.runners.port import Hosted, PullProgress
 from moorage.runners.progress import observe
 from moorage.runners.readiness import ReadinessCheck
-from moorage.wire.agent import Assignment, Held, Stop
+from moorage.wire.agent import Assignment, Held, StepReport, Stop
 
+ENGINE_RETRY_S = 2.0
 UNKILLABLE_AFTER_S = 30.0
 """After the kill of a stop: a tree that is still there then hangs in the kernel, and is told so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What every worker of this machine shares."""
-
-    config: AgentConfig
-    clock: Clock
-    host: ProcessHost
-    ports: PortPool
-    ledger: Ledger
-    outbox: Outbox
-    probes: httpx.AsyncClient
-    log: structlog.stdlib.BoundLogger
 
 
 class HeldWorker:
@@ -62,13 +42,15 @@ class HeldWorker:
     def __init__(self, attempt: Attempt, means: Means, on_change: Callable[[], None]) -> None:
         self.attempt = attempt
         self.assignment = Assignment.model_validate_json(attempt.assignment)
-        self.process: HostedProcess | None = None
+        self.process: Hosted | None = None
         self.born = True
         self._means = means
         self._on_change = on_change
         self._stop = Stop.model_validate_json(attempt.stop) if attempt.stop else None
         self._kept: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
+        self._fetch: setting_up.Fetch | None = None
+        self._unproven = False
         self._log = means.log.bind(worker=attempt.worker, epoch=attempt.epoch)
         self.task: asyncio.Task[None] | None = None
 
@@ -101,7 +83,7 @@ class HeldWorker:
         return Held(
             worker=self.attempt.worker,
             epoch=self.attempt.epoch,
-            alive=self.process is not None and self.process.alive,
+            alive=self.process.alive if self.process is not None else not self.attempt.gone,
             state=self.attempt.state,
             address=self.address,
             process=identity.to_wire() if identity else None,
@@ -121,11 +103,34 @@ class HeldWorker:
             return
         if self.attempt.port is not None:
             self._means.ports.hold(self.attempt.port, self.attempt.worker)
-        process = await self._means.host.adopt(self.folder, self.attempt.cookie)
+        try:
+            self._recalled(await self._find_again())
+        except RunnerError as cause:
+            # Nothing is proven while its engine is away, so it counts as held, and is asked about until it is known.
+            self._unproven = True
+            self._log.warning("cannot be looked for yet", why=cause.message)
+            self._keep(self._resume_later())
+
+    async def _find_again(self) -> Hosted | None:
+        host = await self._means.engines.get(self.assignment.launch.runner)
+        return await host.adopt(self.folder, self.attempt.cookie)
+
+    async def _resume_later(self) -> None:
+        while self._unproven:
+            await self._means.clock.sleep(ENGINE_RETRY_S)
+            try:
+                process = await self._find_again()
+            except RunnerError:
+                continue
+            self._unproven = False
+            self._recalled(process)
+            self._on_change()
+
+    def _recalled(self, process: Hosted | None) -> None:
         if process is None:
             self.born = False
             self._means.ports.give_back(self.attempt.worker)
-            self._log.info("never started, may be started again", evidence="no shim had its lock; fenced off")
+            self._log.info("never started, may be started again", evidence="proven never to have been executed")
             return
         self.process = process
         pid = process.identity.pid if process.identity else None
@@ -133,7 +138,7 @@ class HeldWorker:
         self._run(self._see_through(process, adopted=True))
         if self._stop is not None:
             self._keep(self._send_stop(process, self._stop))
-        elif self.ended:  # it was given up, and the agent died before it could say so to the shim
+        elif self.ended:  # it was given up, and the agent died before it could say so to what executes it
             launch = self.assignment.launch
             self._keep(process.stop(_signal_number(launch.stop_signal), launch.stop_grace_s))
 
@@ -145,6 +150,8 @@ class HeldWorker:
             self.attempt = replace(self.attempt, stop=stop.model_dump_json())
             self._keep(self._means.ledger.update(self.attempt))
             self._log.info("stopping", cause=stop.cause, grace_s=stop.grace_s)
+        if self._fetch is not None:
+            self._fetch.cancel()
         if self.process is not None:
             self._keep(self._send_stop(self.process, stop))
 
@@ -181,39 +188,43 @@ class HeldWorker:
             return
         try:
             process = await self._launch()
-        except PortUnavailable as cause:
-            self._fail_unborn(reason("setup.failed", feature="port", error=cause.message))
+        except (RunnerError, OSError) as cause:
+            self._fail_unborn(setting_up.why_not(cause))
             return
-        except RunnerError as cause:
-            code = "start.invalid" if cause.code == "start_invalid" else "create.failed"
-            self._fail_unborn(reason(code, error=cause.message))
-            return
-        except OSError as cause:
-            self._fail_unborn(reason("setup.failed", feature="directories", error=str(cause)))
+        if process is None:
+            self._confirm_unborn()
             return
         self.process = process
         if self._stop is not None:
             await self._send_stop(process, self._stop)
         await self._see_through(process, adopted=False)
 
-    async def _launch(self) -> HostedProcess:
+    async def _launch(self) -> Hosted | None:
+        """Set it up and start it; None: it was asked to stop before anything was started."""
         means, worker = self._means, self.attempt.worker
+        host = await means.engines.get(self.assignment.launch.runner)
         port = means.ports.lease(worker) if self.assignment.launch.port else None
         self.attempt = replace(self.attempt, port=port)
-        output = means.config.home / "output" / self.assignment.run / str(self.assignment.launch.rank)
-        output.mkdir(parents=True, exist_ok=True)
-        place = launching.Place(means.config.host, port, self.folder, output, bool(means.config.gpus))
-        intent = LaunchIntent(
-            self.folder,
-            self.attempt.cookie,
-            launching.command(self.assignment, place),
-            launching.environment(self.assignment, place, means.config.worker_env),
-            self.assignment.launch.workdir,
-        )
+        intent = setting_up.intent(self.assignment, self.attempt, means.config)
         await means.ledger.intend(self.attempt)
-        return await means.host.start(intent)
+        if intent.container is not None:
+            self._fetch = setting_up.Fetch(host, intent, means.clock, self._report_pulling)
+            fetched = await self._fetch.done()
+            self._fetch = None
+            if not fetched or self._stop is not None:
+                return None
+        return await host.start(intent)
 
-    async def _see_through(self, process: HostedProcess, *, adopted: bool) -> None:
+    def _report_pulling(self, progress: PullProgress) -> None:
+        if self._stop is not None:
+            return
+        if self.attempt.state == WorkerState.PULLING:
+            self._report([], ready=False, ready_why=words.pull_reason(progress).to_wire())
+            return
+        steps = [words.picked_up()] if self.attempt.state == WorkerState.PENDING else []
+        self._report([*steps, words.pulling(progress)])
+
+    async def _see_through(self, process: Hosted, *, adopted: bool) -> None:
         if not await self._came_up(process):
             return
         if process.alive and not self.ended:
@@ -224,7 +235,7 @@ class HeldWorker:
         await asyncio.wait({process.exited})
         await self._finish(process, process.exited.result())
 
-    async def _came_up(self, process: HostedProcess) -> bool:
+    async def _came_up(self, process: Hosted) -> bool:
         limit = self.assignment.launch.start_timeout_s
         done, _ = await asyncio.wait({process.running}, timeout=limit)
         if done:
@@ -234,14 +245,19 @@ class HeldWorker:
         await self._await_gone(process)
         return False
 
-    def _report_running(self, process: HostedProcess) -> None:
+    def _report_running(self, process: Hosted) -> None:
         identity = process.identity
-        steps = words.missing_path(self.attempt.state, identity.pid if identity else None)
+        process_wire = identity.to_wire() if identity else None
+        steps = self._missing_path(process)
         if steps:
-            process_wire = identity.to_wire() if identity else None
             self._report(steps, process=process_wire, address=self.address)
 
-    async def _finish(self, process: HostedProcess, how: Exit) -> None:
+    def _missing_path(self, process: Hosted) -> list[StepReport]:
+        identity = process.identity
+        container = identity.to_wire().get("container") if identity else None
+        return words.missing_path(self.attempt.state, identity.pid if identity else None, container)
+
+    async def _finish(self, process: Hosted, how: Exit) -> None:
         """The command has ended: say so at once, then prove that nothing of it is left."""
         if self._watching is not None:
             self._watching.cancel()
@@ -250,14 +266,13 @@ class HeldWorker:
             self._report_exit(process, how)
         await self._await_gone(process, how if stopped and not self.ended else None)
 
-    def _report_exit(self, process: HostedProcess, how: Exit) -> None:
+    def _report_exit(self, process: Hosted, how: Exit) -> None:
         end = words.ended(how, rebooted=process.rebooted)
         steps = []
         if how.error and how.code is not None:
             steps = [words.picked_up()] if self.attempt.state == WorkerState.PENDING else []
         else:
-            pid = process.identity.pid if process.identity else None
-            steps = words.missing_path(self.attempt.state, pid) if end.trigger != "vanished" else []
+            steps = self._missing_path(process) if end.trigger != "vanished" else []
             if end.trigger == "vanished" and self.attempt.state == WorkerState.PENDING:
                 steps = [words.picked_up()]
         self.attempt = replace(self.attempt, exit_code=how.code, ready=False)
@@ -265,7 +280,7 @@ class HeldWorker:
         self._report([*steps, end], exit_code=how.code, signal=how.signal or None, log_tail=log_tail)
         self._log.info("exited", code=how.code, signal=how.signal, oom=how.oom, error=how.error)
 
-    async def _await_gone(self, process: HostedProcess, stopped: Exit | None = None) -> None:
+    async def _await_gone(self, process: Hosted, stopped: Exit | None = None) -> None:
         await self._unless_unkillable(process)
         self.attempt = replace(self.attempt, gone=True, ready=False)
         self._means.ports.give_back(self.attempt.worker)
@@ -279,7 +294,7 @@ class HeldWorker:
         self._log.info("gone")
         self._on_change()
 
-    async def _unless_unkillable(self, process: HostedProcess) -> None:
+    async def _unless_unkillable(self, process: Hosted) -> None:
         grace = self._stop.grace_s if self._stop else 0.0
         done, _ = await asyncio.wait({process.gone}, timeout=grace + UNKILLABLE_AFTER_S)
         if not done:
@@ -291,7 +306,7 @@ class HeldWorker:
 
     # Its server
 
-    async def _watch_server(self, process: HostedProcess, *, ready: bool) -> None:
+    async def _watch_server(self, process: Hosted, *, ready: bool) -> None:
         """Until it is ready, then for as long as it lives; a final failure ends it."""
         launch, means = self.assignment.launch, self._means
         if self.address is None:
@@ -309,13 +324,13 @@ class HeldWorker:
             probe = LivenessProbe(launch.live, base, means.probes, means.clock)
             await self._give_up(process, await probe.watch(self._report_not_ready, lambda: self._set_ready(True)))
 
-    async def _give_up(self, process: HostedProcess, why: Reason) -> None:
+    async def _give_up(self, process: Hosted, why: Reason) -> None:
         if process.alive and self._stop is None:
             self._report_failed(why, process)
             number = _signal_number(self.assignment.launch.stop_signal)
             await process.stop(number, self.assignment.launch.stop_grace_s)
 
-    def _report_failed(self, why: Reason, process: HostedProcess) -> None:
+    def _report_failed(self, why: Reason, process: Hosted) -> None:
         self.attempt = replace(self.attempt, ready=False)
         steps = [words.picked_up()] if self.attempt.state == WorkerState.PENDING else []
         self._report([*steps, words.failed(why)], log_tail=logfile.tail(process.folder))
@@ -335,7 +350,8 @@ class HeldWorker:
         """Nothing was executed: the failure is also the proof that nothing of it is here."""
         self.attempt = replace(self.attempt, gone=True)
         self._means.ports.give_back(self.attempt.worker)
-        self._report([words.picked_up(), words.failed(why)], gone=True)
+        steps = [words.picked_up()] if self.attempt.state == WorkerState.PENDING else []
+        self._report([*steps, words.failed(why)], gone=True)
         self._log.warning("not started", code=why.code, why=why.message)
         self._on_change()
 
@@ -345,8 +361,8 @@ class HeldWorker:
         self._report([words.cancelled(None, False)], gone=True)
         self._on_change()
 
-    async def _send_stop(self, process: HostedProcess, stop: Stop) -> None:
-        cause = self.folder / launching.STOP_CAUSE_FILE
+    async def _send_stop(self, process: Hosted, stop: Stop) -> None:
+        cause = setting_up.exchange(self.folder, self.assignment.launch) / launching.STOP_CAUSE_FILE
         if not process.gone.done():
             await asyncio.to_thread(cause.write_text, stop.cause + "\n")
         await process.stop(_signal_number(stop.signal), stop.grace_s)

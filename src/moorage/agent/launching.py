@@ -18,6 +18,7 @@ class Place:
         port: its port of the pool, or None.
         folder: its own directory.
         output: directory kept across attempts on this machine.
+        contained: in a container: nothing is inherited, and its GPUs are numbered from 0 there.
         has_gpus: whether this machine has any, so that a worker without must be kept from seeing them.
     """
 
@@ -26,6 +27,7 @@ class Place:
     folder: Path
     output: Path
     has_gpus: bool = False
+    contained: bool = False
 
 
 def command(assignment: Assignment, place: Place) -> tuple[str, ...]:
@@ -35,10 +37,13 @@ def command(assignment: Assignment, place: Place) -> tuple[str, ...]:
 
 
 def environment(assignment: Assignment, place: Place, inherited: Mapping[str, str]) -> dict[str, str]:
-    """What the worker's process gets: the inherited environment, the spec's, then ours, later ones winning."""
+    """What the worker's process gets: the inherited environment, the spec's, then ours, later ones winning.
+
+    A container inherits nothing of this machine: its image brings what it needs.
+    """
     launch = assignment.launch
     words = _words(assignment, place)
-    env = dict(inherited)
+    env = {} if place.contained else dict(inherited)
     env |= {name: fill(value, words) for name, value in launch.env.items()}
     env |= {
         "MOORAGE_RUN": assignment.run,
@@ -53,7 +58,7 @@ def environment(assignment: Assignment, place: Place, inherited: Mapping[str, st
     }
     if launch.world_size == 1:
         env["MOORAGE_LEADER_ADDR"] = place.host
-    if launch.gpus or place.has_gpus:
+    if launch.gpus or (place.has_gpus and not place.contained):
         env["CUDA_VISIBLE_DEVICES"] = words["gpus"]
     return env
 
@@ -75,11 +80,12 @@ def missing_source(assignment: Assignment) -> str | None:
 
 def _words(assignment: Assignment, place: Place) -> dict[str, str]:
     launch = assignment.launch
+    gpus = range(len(launch.gpus)) if place.contained else launch.gpus
     return {
         "port": str(place.port) if place.port is not None else "",
         "host": place.host,
         "model": launch.source or "",
         "name": launch.name,
         "rank": str(launch.rank),
-        "gpus": ",".join(str(g) for g in launch.gpus),
+        "gpus": ",".join(str(g) for g in gpus),
     }

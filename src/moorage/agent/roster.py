@@ -12,9 +12,10 @@ from typing import Any
 
 from moorage.agent import words
 from moorage.agent.desired import Actions, HeldView, compare
-from moorage.agent.held import HeldWorker, Means
+from moorage.agent.held import HeldWorker
 from moorage.agent.keeping import prune_logs
 from moorage.agent.ledger import Attempt, Remembered
+from moorage.agent.means import Means
 from moorage.wire.agent import Assignment, Held, Stop
 
 
@@ -125,8 +126,11 @@ class Roster:
         self._seen[assignment.worker] = max(assignment.epoch, self._seen.get(assignment.worker, 0))
         cookie = f"{self._rng.getrandbits(128):032x}"
         folder = self._means.config.home / "workers" / assignment.worker / f"{assignment.epoch}-{cookie[:8]}"
+        before = self._held.get(assignment.worker)
+        again = before is not None and before.attempt.epoch == assignment.epoch
         attempt = Attempt(
             worker=assignment.worker,
+            state=before.attempt.state if again and before is not None else "Pending",
             epoch=assignment.epoch,
             cookie=cookie,
             folder=str(folder),

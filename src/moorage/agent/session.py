@@ -10,9 +10,9 @@ from random import Random
 
 from moorage.agent.backoff import Backoff
 from moorage.agent.capacity import capacity
-from moorage.agent.held import Means
 from moorage.agent.link import Link, LinkDenied, LinkDown, LinkError, LinkStale
 from moorage.agent.logs import answer
+from moorage.agent.means import Means
 from moorage.agent.roster import Roster
 from moorage.domain.errors import Unauthorized
 from moorage.wire.agent import Assignment, Heartbeat, Join, LogRequest, Reconcile, Work
@@ -62,6 +62,7 @@ class Session:
 
     def __init__(self, means: Means, link: Link, roster: Roster, rng: Random, itself: Itself) -> None:
         self._config = means.config
+        self._engines = means.engines
         self._ledger = means.ledger
         self._outbox = means.outbox
         self._clock = means.clock
@@ -106,7 +107,7 @@ class Session:
         for index, bearer in enumerate(tries):
             self._link.bearer = bearer
             try:
-                joined = await self._link.join(self._join_message())
+                joined = await self._link.join(await self._join_message())
             except LinkDenied:
                 if index + 1 < len(tries):
                     continue
@@ -118,7 +119,7 @@ class Session:
             await self._ledger.note({CREDENTIAL: joined.credential, "machine": joined.machine})
         self._log.info("joined", machine=joined.machine, heartbeat_s=joined.heartbeat_s)
 
-    def _join_message(self) -> Join:
+    async def _join_message(self) -> Join:
         config = self._config
         return Join(
             name=config.name,
@@ -129,6 +130,7 @@ class Session:
             reserve=dict(config.reserve),
             labels=dict(config.labels),
             accepts=config.accepts,
+            engines=await self._engines.answering(),
             capabilities=("logs",),
             version=self._itself.version,
         )

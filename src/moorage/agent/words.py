@@ -5,6 +5,7 @@ from typing import Any
 from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import WorkerState
 from moorage.runners.identity import Exit
+from moorage.runners.port import PullProgress
 from moorage.wire.agent import StepReport
 
 REBOOT_ERROR = "machine rebooted"
@@ -20,9 +21,19 @@ def picked_up() -> StepReport:
     return step(WorkerState.PREPARING, "picked_up", reason("prepare.started"))
 
 
-def started(pid: int | None) -> StepReport:
-    """Its process exists."""
-    return step(WorkerState.STARTING, "started", reason("container.started", pid=pid))
+def pulling(progress: PullProgress) -> StepReport:
+    """Its image is being fetched."""
+    return step(WorkerState.PULLING, "pulling", pull_reason(progress))
+
+
+def pull_reason(progress: PullProgress) -> Reason:
+    """How far its image is."""
+    return reason("image.pulling", image=progress.image, done=progress.done, total=progress.total)
+
+
+def started(pid: int | None, container: str | None = None) -> StepReport:
+    """Its process or container exists."""
+    return step(WorkerState.STARTING, "started", reason("container.started", pid=pid, container=container))
 
 
 def running() -> StepReport:
@@ -53,7 +64,7 @@ def ended(how: Exit, *, rebooted: bool) -> StepReport:
     if how.error and how.code is not None:
         return failed(reason("start.failed", error=how.error))
     if how.code is None:
-        why = reason("machine.rebooted") if rebooted else reason("exit.unknown")
+        why = _why_unknown(how, rebooted=rebooted)
         return step(WorkerState.FAILED, "vanished", why)
     if how.oom:
         why = reason("oom_killed", code=how.code, signal=how.signal or None)
@@ -64,7 +75,14 @@ def ended(how: Exit, *, rebooted: bool) -> StepReport:
     return step(WorkerState.FAILED, "exited_nonzero", why)
 
 
-def missing_path(state: str, pid: int | None) -> list[StepReport]:
+def _why_unknown(how: Exit, *, rebooted: bool) -> Reason:
+    if rebooted:
+        return reason("machine.rebooted")
+    return reason("container.missing") if how.missing else reason("exit.unknown")
+
+
+def missing_path(state: str, pid: int | None, container: str | None = None) -> list[StepReport]:
     """The steps from a reported state up to Running that were taken and not yet reported."""
-    path = {"Pending": [picked_up(), started(pid), running()], "Preparing": [started(pid), running()]}
+    up = [started(pid, container), running()]
+    path = {"Pending": [picked_up(), *up], "Preparing": up, "Pulling": up}
     return path.get(state, [running()] if state == WorkerState.STARTING else [])

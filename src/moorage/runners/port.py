@@ -49,6 +49,7 @@ class ContainerIntent:
         gpus: indices of this machine's GPUs; inside they are numbered from 0.
         memory_bytes: hard limit; 0: none.
         cpu_milli: CPU limit in thousandths of a core; 0: none.
+        cpu_share_milli: weight against other containers when CPU is short, in thousandths of a core; 0: the engine's.
         auth: for the image's registry; None: anonymous, or what the engine itself knows.
         stop_signal: the engine's own, for somebody who stops the container by hand.
     """
@@ -59,6 +60,7 @@ class ContainerIntent:
     gpus: Sequence[int] = ()
     memory_bytes: int = 0
     cpu_milli: int = 0
+    cpu_share_milli: int = 0
     auth: RegistryAuth | None = None
     stop_signal: str = "SIGTERM"
 

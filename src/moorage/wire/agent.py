@@ -86,13 +86,28 @@ class Live(Message):
     fail_after_s: float = 300.0
 
 
+class LaunchMount(Message):
+    """A directory or file of the machine shown in a container."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
 class Launch(Message):
     """Everything a machine needs to run one worker."""
 
     runner: Literal["process", "podman", "docker"] = "process"
     command: tuple[str, ...] = ()
-    """argv with {port} {host} {model} {name} {rank} {gpus} not yet filled in"""
+    """argv with {port} {host} {model} {name} {rank} {gpus} not yet filled in; in a container it replaces the image's
+    entrypoint and command, and where it is empty those are used"""
     image: str | None = None
+    pull: Literal["missing", "always", "never"] = "missing"
+    mounts: tuple[LaunchMount, ...] = ()
+    memory_bytes: int = 0
+    """hard limit of a container; 0: none"""
+    cpu_milli: int = 0
+    """share of the CPUs that a container gets when they are short; 0: the engine's own"""
     env: dict[str, str] = Field(default_factory=dict)
     workdir: str | None = None
     source: str | None = None

@@ -13,15 +13,20 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """`path` is not available where `asked` holds for the value there."""
+    """`path` is not available where `asked` holds for the value there; `part`: what of that value is named."""
 
     path: str
     asked: Callable[[Any], bool]
     what: str
+    part: str = ""
 
 
 def _other_than(usual: str) -> Callable[[Any], bool]:
     return lambda value: value != usual
+
+
+def _mounts_of_a_process(runtime: Any) -> bool:
+    return bool(runtime.get("mounts")) and runtime.get("runner") == "process"
 
 
 def _has_scheme(source: Any) -> bool:
@@ -29,11 +34,12 @@ def _has_scheme(source: Any) -> bool:
 
 
 _DEPLOYMENT = (
-    _Rule("runtime.runner", _other_than("process"), "runners other than process are"),
     _Rule("runtime.registry_secret", bool, "a registry secret is"),
     _Rule("runtime.secrets", bool, "secrets are"),
     _Rule("runtime.configs", bool, "config files are"),
-    _Rule("runtime.mounts", bool, "mounts are"),
+    _Rule(
+        "runtime", _mounts_of_a_process, "mounts for the process runner, which sees the machine as it is, are", "mounts"
+    ),
     _Rule("model.source", _has_scheme, "fetching a model (give the path of one on the machine) is"),
     _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
     _Rule("replicas.workers", lambda count: count > 1, "a replica of several workers is"),
@@ -79,7 +85,8 @@ def _refusals(document: Document) -> Iterator[dict[str, str]]:
     for rule in _DEPLOYMENT:
         value = _at(document, rule.path)
         if value is not None and rule.asked(value):
-            yield {"path": rule.path, "message": f"{rule.what} not available in this version"}
+            path = f"{rule.path}.{rule.part}" if rule.part else rule.path
+            yield {"path": path, "message": f"{rule.what} not available in this version"}
 
 
 def _at(document: Document, path: str) -> Any:

@@ -14,6 +14,7 @@ ENDS = [
     (Exit(137, 9, oom=True), "Failed", "exited_nonzero", "oom_killed"),
     (Exit(127, error="No such file: x"), "Failed", "failed", "start.failed"),
     (Exit(None, error="its shim died"), "Failed", "vanished", "exit.unknown"),
+    (Exit(None, error="removed", missing=True), "Failed", "vanished", "container.missing"),
 ]
 
 
@@ -29,7 +30,7 @@ def test_an_unknown_end_over_a_reboot_says_so():
     assert words.ended(Exit(None), rebooted=True).code == "machine.rebooted"
 
 
-@pytest.mark.parametrize("state", ["Pending", "Preparing", "Starting", "Running"])
+@pytest.mark.parametrize("state", ["Pending", "Preparing", "Pulling", "Starting", "Running"])
 def test_the_missing_path_to_running_has_no_gap(state):
     at = state
     for step in words.missing_path(state, 7):

@@ -16,7 +16,6 @@ def places(**fields):
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"runtime": {"runner": "podman", "image": "a"}}, "runtime.runner"),
         ({"runtime": {**RUNTIME, "secrets": {"T": "t"}}}, "runtime.secrets"),
         ({"runtime": {**RUNTIME, "configs": [{"path": "/a", "content": ""}]}}, "runtime.configs"),
         ({"runtime": {**RUNTIME, "mounts": [{"source": "/a", "target": "/b"}]}}, "runtime.mounts"),
@@ -45,6 +44,12 @@ def test_each_feature_that_is_not_there_is_refused_at_its_place(fields, path):
 def test_what_the_process_runner_and_the_fleet_can_do_is_not_refused():
     runtime = {**RUNTIME, "env": {"A": "b"}, "workdir": "/srv", "ready": {"request": {"path": "/v1/completions"}}}
     assert places(runtime=runtime, model={"id": "m", "source": "/m"}, resources={"gpus": 1}, priority=2) == []
+
+
+@pytest.mark.parametrize("runner", ["podman", "docker"])
+def test_what_the_container_runners_can_do_is_not_refused(runner):
+    mounts = [{"source": "/data", "target": "/data", "read_only": True}]
+    assert places(runtime={"runner": runner, "image": "a:1", "pull": "always", "mounts": mounts}) == []
 
 
 @pytest.mark.parametrize("kind", ["Run", "Endpoint", "Drive"])

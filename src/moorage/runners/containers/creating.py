@@ -70,6 +70,8 @@ def _docker(intent: LaunchIntent, wanted: ContainerIntent, image: str, env: Mapp
         host |= {"Memory": wanted.memory_bytes, "MemorySwap": wanted.memory_bytes}
     if wanted.cpu_milli:
         host["NanoCpus"] = wanted.cpu_milli * 1_000_000
+    if wanted.cpu_share_milli:
+        host["CpuShares"] = _shares(wanted.cpu_share_milli)
     if wanted.gpus:
         ids = [str(index) for index in wanted.gpus]
         host["DeviceRequests"] = [{"Driver": "nvidia", "DeviceIDs": ids, "Capabilities": [["gpu"]]}]
@@ -93,6 +95,8 @@ def _podman(intent: LaunchIntent, wanted: ContainerIntent, image: str, env: Mapp
         limits["memory"] = {"limit": wanted.memory_bytes, "swap": wanted.memory_bytes}
     if wanted.cpu_milli:
         limits["cpu"] = {"period": CPU_PERIOD_US, "quota": wanted.cpu_milli * CPU_PERIOD_US // 1000}
+    if wanted.cpu_share_milli:
+        limits["cpu"] = {**limits.get("cpu", {}), "shares": _shares(wanted.cpu_share_milli)}
     body: dict[str, Any] = {
         "image": image,
         "env": dict(env),
@@ -118,3 +122,8 @@ def _podman(intent: LaunchIntent, wanted: ContainerIntent, image: str, env: Mapp
     if intent.workdir:
         body["work_dir"] = intent.workdir
     return body
+
+
+def _shares(milli: int) -> int:
+    """1024 for a core, and never below what the kernel takes."""
+    return max(2, milli * 1024 // 1000)

@@ -44,6 +44,14 @@ class ContainerHost:
         """As a spec's `runner` names it."""
         return self._api.name
 
+    async def answers(self) -> bool:
+        """Whether the engine is there now."""
+        try:
+            await self._api.version()
+        except RunnerError:
+            return False
+        return True
+
     async def prepare(self, intent: LaunchIntent, on_pull: Callable[[PullProgress], None] | None = None) -> Prepared:
         """Have the image there; see `runners.port.Host`."""
         return await self._puller.ensure(_wanted(intent), on_pull)

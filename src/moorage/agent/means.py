@@ -1,0 +1,27 @@
+"""What the workers of one machine share. Made by `agent`, used by held workers, the roster and the session."""
+
+from dataclasses import dataclass
+
+import httpx
+import structlog
+
+from moorage.agent.config import AgentConfig
+from moorage.agent.engines import Engines
+from moorage.agent.ledger import Ledger
+from moorage.agent.outbox import Outbox
+from moorage.ports import Clock
+from moorage.runners.ports import PortPool
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What every worker of this machine shares."""
+
+    config: AgentConfig
+    clock: Clock
+    engines: Engines
+    ports: PortPool
+    ledger: Ledger
+    outbox: Outbox
+    probes: httpx.AsyncClient
+    log: structlog.stdlib.BoundLogger

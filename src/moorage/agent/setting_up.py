@@ -1,0 +1,138 @@
+"""What comes before a worker's start: the complete intent, the fetch of its image, and why one could not be started.
+
+Called by `held`; nothing of it outlives the start.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from moorage.agent import launching
+from moorage.agent.config import AgentConfig
+from moorage.agent.ledger import Attempt
+from moorage.domain.errors import ImageError, PortUnavailable, RunnerError
+from moorage.domain.reasons import Reason, reason
+from moorage.ports import Clock
+from moorage.runners.containers.pulling import STALL_S
+from moorage.runners.port import ContainerIntent, Host, Labels, LaunchIntent, MountIntent, PullProgress
+from moorage.wire.agent import Assignment, Launch
+
+EXCHANGE = "shared"
+PULL_NEWS_S = 5.0
+"""Progress of a pull is told so often at most: each time is a row of the worker's history."""
+
+
+def exchange(folder: Path, launch: Launch) -> Path:
+    """The directory in which worker and agent leave each other files; a container is shown this one only."""
+    return folder if launch.runner == "process" else folder / EXCHANGE
+
+
+def intent(assignment: Assignment, attempt: Attempt, config: AgentConfig) -> LaunchIntent:
+    """Everything that a start needs, with its directories made.
+
+    Raises:
+        OSError: a directory cannot be made.
+    """
+    launch, folder = assignment.launch, Path(attempt.folder)
+    contained = launch.runner != "process"
+    shared = exchange(folder, launch)
+    output = config.home / "output" / assignment.run / str(launch.rank)
+    output.mkdir(parents=True, exist_ok=True)
+    if contained:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (shared, output):  # an image may run as anybody; the directory above keeps others on here out
+            path.mkdir(exist_ok=True)
+            path.chmod(0o777)
+    place = launching.Place(config.host, attempt.port, shared, output, bool(config.gpus), contained)
+    return LaunchIntent(
+        folder,
+        attempt.cookie,
+        launching.command(assignment, place),
+        launching.environment(assignment, place, config.worker_env),
+        launch.workdir,
+        attempt.port,
+        Labels(assignment.owner, assignment.worker, assignment.epoch, assignment.digest),
+        _container(launch, shared, output) if contained else None,
+    )
+
+
+def _container(launch: Launch, shared: Path, output: Path) -> ContainerIntent:
+    mounts = [MountIntent(m.source, m.target, m.read_only) for m in launch.mounts]
+    if launch.source is not None:
+        source = str(Path(launch.source).absolute())
+        mounts.append(MountIntent(source, source, read_only=True))
+    mounts += [MountIntent(str(p), str(p)) for p in (shared, output)]
+    return ContainerIntent(
+        image=launch.image or "",
+        pull=launch.pull,
+        mounts=tuple(mounts),
+        gpus=launch.gpus,
+        memory_bytes=launch.memory_bytes,
+        cpu_share_milli=launch.cpu_milli,
+        stop_signal=launch.stop_signal,
+    )
+
+
+def why_not(cause: RunnerError | OSError) -> Reason:
+    """The reason for a start that did not come about."""
+    if isinstance(cause, OSError):
+        return reason("setup.failed", feature="directories", error=str(cause))
+    if isinstance(cause, PortUnavailable):
+        return reason("setup.failed", feature="port", error=cause.message)
+    if cause.code == "engine_unavailable":
+        return reason("setup.failed", feature="container engine", error=cause.message)
+    if isinstance(cause, ImageError):
+        return _why_no_image(cause)
+    return reason("start.invalid" if cause.code == "start_invalid" else "create.failed", error=cause.message)
+
+
+def _why_no_image(cause: ImageError) -> Reason:
+    if cause.code == "image_absent":
+        return reason("image.absent")
+    if cause.code == "pull_stalled":
+        return reason("pull.stalled", d=STALL_S)
+    return reason("image.pull_failed", error=cause.message, permanent=cause.permanent)
+
+
+class Fetch:
+    """One fetch of what a start needs, which a stop ends.
+
+    Args:
+        host: who fetches.
+        wanted: for what.
+        clock: how often progress is told.
+        on_progress: told at once when the registry is asked, and then every few seconds while something moves.
+    """
+
+    def __init__(
+        self, host: Host, wanted: LaunchIntent, clock: Clock, on_progress: Callable[[PullProgress], None]
+    ) -> None:
+        self._clock = clock
+        self._on_progress = on_progress
+        self._told_at: float | None = None
+        self._task = asyncio.ensure_future(host.prepare(wanted, self._hear))
+
+    async def done(self) -> bool:
+        """Wait for it. False: it was cancelled.
+
+        Raises:
+            RunnerError: what is needed cannot be had.
+        """
+        try:
+            await asyncio.wait({self._task})
+        finally:
+            self._task.cancel()
+        if self._task.cancelled():
+            return False
+        self._task.result()
+        return True
+
+    def cancel(self) -> None:
+        """End it."""
+        self._task.cancel()
+
+    def _hear(self, progress: PullProgress) -> None:
+        now = self._clock.monotonic()
+        if self._told_at is None or now - self._told_at >= PULL_NEWS_S:
+            self._told_at = now
+            self._on_progress(progress)
