@@ -7,13 +7,25 @@ with the new versions. Nothing else in the code writes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
 from moorage.domain.nouns import Noun
 from moorage.domain.reasons import Reason
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def written_once(cls: type[T]) -> type[T]:
+    """A dataclass that the type checker holds to be frozen.
+
+    Several of these are made for every transition, and one that is frozen at run time as well takes three times as
+    long to make; it was a tenth of what a durable transition costs (`benchmarks/bench_store.py`).
+    """
+    return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
+@written_once
 class Step:
     """One edge of a noun's table, taken at `at` (observed time; None: the time of the commit).
 
@@ -37,7 +49,7 @@ class Create:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
+@written_once
 class Update:
     """Change one row if it still has `version`.
 
@@ -124,7 +136,7 @@ class Fence:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
+@written_once
 class Change:
     """All of it or nothing.
 
@@ -139,7 +151,7 @@ class Change:
     fence: Fence | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@written_once
 class Committed:
     """What a commit answers: new version per written uid, and the stored result where a key was given.
 

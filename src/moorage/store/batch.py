@@ -63,11 +63,11 @@ class Applier:
     def _update_alone(self, group: Group, write: Update, actor: str) -> Committed:
         """Most changes are one update: all of it is checked before any of it is kept, so it needs no draft."""
         old = _loaded(group, write)
-        revised = revise(old, write, self._tables[write.kind], actor=actor, now=group.now)
+        revised = revise(old, write, self._tables[write.kind], actor, group.now)
         if revised is None:
             return Committed({old.uid: old.version}, group.cursor(), group.now)
         new, lines = revised
-        if old.shape.claims_name:
+        if new.shape.claims_name:
             names: dict[NameKey, str | None] = {}
             _claim(group, names, old, new)
             group.rename(names)
@@ -101,7 +101,7 @@ class Applier:
 
     def _update(self, draft: "_Draft", write: Update) -> None:
         old = draft.loaded(write)
-        revised = revise(old, write, self._tables[write.kind], actor=draft.actor, now=draft.group.now)
+        revised = revise(old, write, self._tables[write.kind], draft.actor, draft.group.now)
         if revised is None:
             draft.versions[old.uid] = old.version
             return

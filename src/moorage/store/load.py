@@ -30,7 +30,8 @@ _MACHINE_LOCKS = 0x6D6F6F72
 class _Needs:
     """What a group names."""
 
-    uids: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    uids: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    """by kind, in the order in which they are named, which is often also that of the table"""
     created: set[str] = field(default_factory=set)
     names: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     keys: set[tuple[str, str]] = field(default_factory=set)
@@ -52,7 +53,7 @@ class Loader:
         self._sql = sql
         self._shapes = shapes
         self._cursors = cursors
-        self._cache: dict[str, Image] = {}
+        self._cache: dict[str, Image | None] = {}
         self._last_seq: int | None = None
         self._data_version: int | None = None
 
@@ -66,19 +67,16 @@ class Loader:
         self._load_holdings(connection, needs, group)
         for kind in sorted(needs.uids):
             self._load_rows(connection, kind, needs.uids[kind], group)
-        group.rows.update(group.base)
+        group.rows = dict(group.base)
         self._load_names(connection, needs, group)
         self._load_place(connection, group)
         return group
 
     def keep(self, group: Group) -> None:
-        """Remember what the group wrote, after its commit."""
+        """Remember what the group wrote, after its commit; what was first remembered is forgotten first."""
         cache = self._cache
         self._last_seq = group.before + len(group.history)
-        for uid, row in group.rows.items():
-            cache.pop(uid, None)
-            if row is not None:
-                cache[uid] = row
+        cache.update(group.rows)
         while len(cache) > CACHED_ROWS_MAX:
             del cache[next(iter(cache))]
 
@@ -109,22 +107,22 @@ class Loader:
         else:
             group.before = self._last_seq
 
-    def _load_rows(self, connection: sa.Connection, kind: str, uids: set[str], group: Group) -> None:
+    def _load_rows(self, connection: sa.Connection, kind: str, uids: Iterable[str], group: Group) -> None:
         if self._sql.postgres:
             self._lock_rows(connection, kind, uids, group)
             return
-        cache = self._cache
+        shape, cached, base = self._shapes[kind], self._cache.get, group.base
         missing = []
         for uid in uids:
-            row = cache.get(uid)
-            if row is not None and row.shape.kind == kind:
-                group.base[uid] = row
+            row = cached(uid)
+            if row is not None and row.shape is shape:
+                base[uid] = row
             else:
                 missing.append(uid)
         if missing:
             self._read_rows(connection, kind, missing, group)
 
-    def _lock_rows(self, connection: sa.Connection, kind: str, uids: set[str], group: Group) -> None:
+    def _lock_rows(self, connection: sa.Connection, kind: str, uids: Iterable[str], group: Group) -> None:
         """Lock all rows; read only those that were not written by us last (same uid and version: same row)."""
         table = self._sql.tables.nouns[kind]
         statement = self._sql.cached(
@@ -252,7 +250,7 @@ def _needs(changes: Sequence[Change]) -> _Needs:
             needs.leases.add(change.fence.name)
         for write in change.writes:
             if isinstance(write, Update):
-                needs.uids[write.kind].add(write.uid)
+                needs.uids[write.kind][write.uid] = None
             elif isinstance(write, Hold):
                 needs.machines.add(write.machine)
                 needs.workers.add(write.worker)
@@ -261,13 +259,13 @@ def _needs(changes: Sequence[Change]) -> _Needs:
             elif isinstance(write, Create):
                 _need_created(needs, write)
             else:
-                needs.uids[write.kind].add(write.uid)
+                needs.uids[write.kind][write.uid] = None
     return needs
 
 
 def _need_created(needs: _Needs, write: Create) -> None:
     row = write.row
-    needs.uids[row.kind].add(row.uid)
+    needs.uids[row.kind][row.uid] = None
     needs.created.add(row.uid)
     if row.kind in ("Deployment", "Run"):
         needs.names.setdefault(row.kind, set()).add((row.namespace, row.name))

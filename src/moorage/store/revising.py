@@ -16,9 +16,7 @@ from moorage.store.group import HistoryValues
 from moorage.store.rows import Image, canonical, loads, merged, reason_text
 
 
-def revise(
-    old: Image, write: Update, table: Table, *, actor: str, now: float
-) -> tuple[Image, list[HistoryValues]] | None:
+def revise(old: Image, write: Update, table: Table, actor: str, now: float) -> tuple[Image, list[HistoryValues]] | None:
     """The row as `write` leaves it at `now` (seconds since the epoch) and its history; None if nothing changes.
 
     Raises:
@@ -89,7 +87,7 @@ def _is_news(old: Image, write: Update, reason: Reason) -> bool:
 def _with_fields(old: Image, fields: Mapping[str, Any], now: float) -> Image:
     """The next version of the row, with `fields` set; `doc` is only rewritten when a field of it is among them."""
     shape, namespace, name, searched = old.shape, old.namespace, old.name, old.searched
-    doc, values = old.doc, old.values
+    doc, parts = old.doc, old.parts
     if fields:
         if not shape.doc_set.issuperset(fields):
             fields = dict(fields)
@@ -97,8 +95,8 @@ def _with_fields(old: Image, fields: Mapping[str, Any], now: float) -> Image:
             if not fields.keys().isdisjoint(shape.searched):
                 searched = tuple(fields.pop(c, v) for c, v in zip(shape.searched, searched, strict=True))
         if fields:
-            doc, values = merged(old, fields)
+            doc, parts = merged(old, fields)
     version = old.version + 1
     return Image(
-        shape, old.uid, namespace, name, old.state, version, old.created_at, now, old.reason, searched, doc, values
+        shape, old.uid, namespace, name, old.state, version, old.created_at, now, old.reason, searched, doc, parts
     )

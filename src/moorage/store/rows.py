@@ -64,7 +64,8 @@ class Image:
     """A row as the writer handles it: columns decoded, `reason` and `doc` still JSON text.
 
     Decoding and encoding JSON is most of the cost of a write: an update that leaves `doc` alone never touches it, and
-    one that changes it leaves the decoded form in `values` for the next. `values` holds nothing that a caller gave.
+    one that changes it leaves its members in `parts` for the next, each as JSON text, so that only what is set is
+    encoded. Being text, nothing of it can change under us.
     """
 
     shape: Shape
@@ -78,7 +79,7 @@ class Image:
     reason: bytes | str | None
     searched: tuple[Any, ...]
     doc: bytes | str
-    values: dict[str, Any] | None = None
+    parts: dict[str, str] | None = None
 
     def get(self, field: str) -> Any:
         """A searched column, or None where the noun has none of that name."""
@@ -107,9 +108,6 @@ class Image:
         """What a message about it says."""
         return f"{self.shape.kind} {self.namespace}/{self.name or self.uid}"
 
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-"""Types whose values nobody can change under us; anything else is copied through JSON."""
 
 _TERMINAL_RUN = frozenset(str(s) for s in TERMINAL_RUN)
 
@@ -186,11 +184,16 @@ def image_of(shape: Shape, row: Noun, *, reason: str, now: float) -> Image:
     )
 
 
-def merged(old: Image, fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """`Image.doc` and `Image.values` of a row after `fields` of its `doc` are set."""
-    own = fields if _PLAIN.issuperset(map(type, fields.values())) else orjson.loads(dumps(fields))
-    values = {**(old.values or orjson.loads(old.doc)), **own}
-    return dumps(values), values
+def merged(old: Image, fields: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """`Image.doc` and `Image.parts` of a row after `fields` of its `doc` are set.
+
+    Raises:
+        InvalidSpec: a value has no JSON form.
+    """
+    parts = dict(old.parts or {n: f"{dumps(n)}:{dumps(v)}" for n, v in orjson.loads(old.doc).items()})
+    for name, value in fields.items():
+        parts[name] = f'"{name}":{dumps(value)}'
+    return f"{{{','.join(parts.values())}}}", parts
 
 
 def image_from(shape: Shape, values: Sequence[Any]) -> Image:
