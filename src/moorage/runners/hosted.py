@@ -72,6 +72,7 @@ class HostedProcess:
         self._buffer = b""
         self._sweep: asyncio.Task[None] | None = None
         self._collected = asyncio.Event()
+        self._untold: list[bytes] = []
 
     # What is known
 
@@ -104,7 +105,7 @@ class HostedProcess:
         """
         if self.gone.done():
             return
-        if not self._order(f"stop {signal} {max(0, int(grace_s * 1000))}\n".encode()):
+        if not self._tell(f"stop {signal} {max(0, int(grace_s * 1000))}\n".encode()):
             self.evidence.append("the shim is dead: its processes are ended one by one, by cookie")
             self._end_strays(signal, grace_s)
 
@@ -115,7 +116,16 @@ class HostedProcess:
             restarts: how often; 0 takes an earlier grant back.
             always: also after exit 0.
         """
-        self._order(f"grant {restarts} {int(always)}\n".encode())
+        self._tell(f"grant {restarts} {int(always)}\n".encode())
+
+    def _tell(self, line: bytes) -> bool:
+        """An order for the shim, kept for it where it has only just been started and does not read yet."""
+        if self._order(line):
+            return True
+        if self.identity is None and not self.exited.done():
+            self._untold.append(line)
+            return True
+        return False
 
     def _order(self, line: bytes) -> bool:
         """Write to the shim. False when no shim reads there."""
@@ -332,6 +342,9 @@ class HostedProcess:
                 self.identity = identity_from(read_fields((self.folder / "identity").read_text()))
             except FileNotFoundError:
                 return
+            untold, self._untold = self._untold, []
+            for line in untold:
+                self._order(line)
 
     def _read_exit(self) -> None:
         if not self.exited.done():

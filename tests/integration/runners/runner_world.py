@@ -105,7 +105,9 @@ class World:
 
     async def close(self) -> None:
         for runner in self.runners:
-            await asyncio.wait_for(runner.shutdown(), PATIENCE_S)
+            end = asyncio.ensure_future(runner.shutdown())
+            await asyncio.wait({end}, timeout=PATIENCE_S)
+            assert end.done(), [(model.name, model.info(), asyncio.all_tasks()) for model in runner._models.values()]
         for listener in self._listeners:
             await asyncio.wait_for(listener, PATIENCE_S)
 

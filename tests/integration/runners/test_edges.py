@@ -122,7 +122,7 @@ async def test_a_start_of_an_unhealthy_model_restarts_it(world: World) -> None:
 async def test_another_spec_is_taken_at_rest_and_refused_while_it_runs(world: World) -> None:
     runner = world.runner()
     await runner.start("m", world.fake())
-    with pytest.raises(Conflict, match="stop"):
+    with pytest.raises(Conflict, match="another spec"):
         await runner.start("m", world.fake("--chunks", "3"))
     await runner.stop("m")
     await runner.start("m", world.fake("--chunks", "3"))

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -100,8 +99,7 @@ async def until_ready(
     finally:
         if not work.done():
             work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
+            await asyncio.wait({work})
     return None if hosted.exited.done() else work.result()
 
 

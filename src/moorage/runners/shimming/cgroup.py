@@ -14,7 +14,9 @@ class Cgroup:
         parent = self._parent()
         if not parent or not name:
             return
-        path = f"{parent}/{name}"
+        self._make(f"{parent}/{name}")
+
+    def _make(self, path: str) -> None:
         try:
             os.mkdir(path)
         except FileExistsError:
@@ -23,6 +25,14 @@ class Cgroup:
             return
         self.path = path
         self.directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def renew(self) -> None:
+        """Make an empty one anew after a kill: some kernels (6.18 among them) kill whatever is born in one later."""
+        path = self.path
+        if path and self.remove():
+            os.close(self.directory)
+            self.path, self.directory = None, -1
+            self._make(path)
 
     @staticmethod
     def _parent() -> str | None:

@@ -112,9 +112,13 @@ class Shim:
     def _start_again(self) -> bool:
         """End what is left of the tree, start the command, then tell. False when it cannot be: the end is told then."""
         assert self.ended is not None
+        swept = False
         while self._reap() or self._others_in_cgroup():
+            swept = True
             self._kill_tree()
             select.poll().poll(SWEEP_PAUSE_MS)
+        if swept:
+            self.cgroup.renew()
         if self.standby is None:  # its place was spent on the sweep, or this kernel cannot have one
             try:
                 self.standby = self._next_child(standby=False)
