@@ -1,32 +1,54 @@
-"""The header lines of one head: what they say about framing and the connection, and which of them go on.
+"""The header lines of a head: which are well formed, what they say about framing and the connection, which go on.
 
-Here: the names that mean something to a gateway, found in one pass over the whole head; every other line is passed on
-as it came. Not here: whether the bytes are a head at all, which `heads` asks httptools before it calls this, so that
-each line is `name:value` with a plain name, no folding and no control characters.
+Here: the grammar of one line, the few names that mean something to a gateway, and the memory of lines seen. Heads
+seldom repeat, but most of their lines do: a line is judged once, and a known line without meaning to us costs one
+look-up. Not here: first lines (`heads`), bodies, sockets.
+
+The grammar is strict: a name is a token directly before its colon, a line that begins with a space continues nothing,
+a value has no control characters. So every parser behind us reads the same lines from what is passed on.
 """
 
 import re
+from collections.abc import Sequence
+
+from moorage.gateway.shapes import Fields, Shape
 
 CHUNKED = -1
 UNFRAMED = -2
 
-# One pattern for all names that matter, over the lower-case head. A loop over every line in Python costs four times
-# as much, and a callback for each line six times.
-_NOTABLE = re.compile(
-    rb"\n(c(?:ontent-length|onnection)|host|t(?:ransfer-encoding|e)|keep-alive|expect|x-request-id|upgrade"
-    rb"|proxy-(?:connection|authorization|authenticate)):[ \t]*([^\r]*)"
-)
-_STOPPING = re.compile(
-    rb"\n(connection|te|keep-alive|expect|x-request-id|upgrade"
-    rb"|proxy-(?:connection|authorization|authenticate)):[ \t]*([^\r]*)\r"
-)
+_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
+_LENGTH_DIGITS_MAX = 18
+_KNOWN_LINES_MAX = 2048
+_KNOWN_BYTES_MAX = 1024
+_SHAPES_MAX = 256
+_SHAPE_LINES_MAX = 64
+_SHAPE_BYTES_MAX = 4096
 _NO_WORDS: frozenset[bytes] = frozenset()
-_COMMON_WORDS = {word: frozenset((word,)) for word in (b"keep-alive", b"close")}
-"""Values of Connection that most clients and servers send, alone."""
 _USUAL_WORDS = frozenset((b"keep-alive", b"close", b"upgrade", b"te"))
 _NEVER_NAMED = frozenset((b"content-length", b"transfer-encoding", b"host", b"authorization", b"content-type"))
 """Lines that frame or address the message stay whatever Connection says, else a client could take them away."""
+
+_PLAIN, _LENGTH, _CODING, _HOST = 0, 1, 2, 3
+# From here on the line ends at this hop.
+_HOP, _CONNECTION, _EXPECT, _REQUEST_ID = 4, 5, 6, 7
+_KINDS = {
+    b"content-length": _LENGTH,
+    b"transfer-encoding": _CODING,
+    b"host": _HOST,
+    b"connection": _CONNECTION,
+    b"expect": _EXPECT,
+    b"x-request-id": _REQUEST_ID,
+    b"keep-alive": _HOP,
+    b"proxy-connection": _HOP,
+    b"proxy-authorization": _HOP,
+    b"proxy-authenticate": _HOP,
+    b"te": _HOP,
+    b"upgrade": _HOP,
+}
+
+_Meaning = tuple[int, int, bytes, frozenset[bytes]]
+"""Kind, number (a length), text (an expectation, an id), words (of Connection)."""
 
 
 class BadHead(Exception):
@@ -38,100 +60,141 @@ class BadHead(Exception):
         self.message = message
 
 
-Fields = tuple[bytes, int, int, frozenset[bytes], bytes | None, bytes | None]
-"""What header lines say; a plain tuple, since two are made for every request.
+class FieldReader:
+    """Reads header lines and remembers what they mean; emptied when full."""
 
-- the lines that go on, each with its line end
-- bytes of the body, CHUNKED, or UNFRAMED when no line says it
-- how many Host lines there are
-- what Connection says, in lower case
-- the value of Expect, in lower case
-- the sender's X-Request-Id, if it is one that can be written into logs
-"""
+    __slots__ = ("_notable", "_plain", "_shapes")
 
+    def __init__(self) -> None:
+        self._shapes: dict[bytes, Shape] = {}
+        self._plain: set[bytes] = set()
+        self._notable: dict[bytes, _Meaning] = {}
 
-def read_fields(raw: bytes, start: int) -> Fields:
-    """Read the lines of a head.
+    def read(self, first: bytes, lines: list[bytes]) -> Fields:
+        """Read a head's lines.
 
-    Args:
-        raw: the whole head, blank line included, already found to be well formed.
-        start: where its second line begins.
+        Args:
+            first: its first line, which tells kinds of heads apart.
+            lines: the others, without their line ends.
 
-    Raises:
-        BadHead: the body's length is open to two readings.
-    """
-    low = raw.lower()
-    length, framings, hosts, stops = UNFRAMED, 0, 0, 0
-    stop = b""
-    for name, value in _NOTABLE.findall(low):
-        if name == b"content-length":
-            framings += 1
-            length = _length(value)
-        elif name == b"host":
-            hosts += 1
-        elif name == b"transfer-encoding":
-            framings += 1
-            length = _chunked(value)
+        Raises:
+            BadHead: a line is malformed, or the body's length is open to two readings.
+        """
+        shape = self._shapes.get(first)
+        if shape is not None:
+            fields = shape.read(lines)
+            if fields is not None:
+                return fields
+        fields = self._read(lines)
+        if fields[4] is None and fields[5] is None and len(lines) <= _SHAPE_LINES_MAX:
+            self._learn_shape(first, lines, fields, shape)
+        return fields
+
+    def _learn_shape(self, first: bytes, lines: list[bytes], fields: Fields, known: Shape | None) -> None:
+        if sum(map(len, lines)) + len(first) > _SHAPE_BYTES_MAX:
+            return
+        kinds = [_KINDS.get(line.partition(b":")[0].lower(), _PLAIN) for line in lines]
+        stopping = [at for at, kind in enumerate(kinds) if kind >= _HOP]
+        if any(kinds[at] in {_EXPECT, _REQUEST_ID} for at in stopping) or not fields[3] <= _USUAL_WORDS:
+            return
+        length_at = kinds.index(_LENGTH) if _LENGTH in kinds else -1
+        fixed = frozenset(at for at, kind in enumerate(kinds) if kind not in {_PLAIN, _HOST, _LENGTH})
+        holes = known.holes_with(lines) if known is not None else None
+        if known is None and len(self._shapes) >= _SHAPES_MAX:
+            self._shapes.clear()
+        self._shapes[first] = Shape(
+            lines, fields, stopping=stopping, length_at=length_at, fixed=fixed, holes=holes or frozenset()
+        )
+
+    def _read(self, lines: Sequence[bytes]) -> Fields:
+        plain, notable = self._plain, self._notable
+        length, framings, hosts = UNFRAMED, 0, 0
+        stopping: list[bytes] = []
+        words, expect, request_id = _NO_WORDS, None, None
+        for line in [line for line in lines if line not in plain]:
+            kind, number, text, named = notable.get(line) or self._learn(line)
+            if kind == _PLAIN:
+                continue
+            if kind < _HOST:
+                framings += 1
+                length = number
+            elif kind == _HOST:
+                hosts += 1
+            else:
+                stopping.append(line)
+                if kind == _CONNECTION:
+                    words = words | named if words else named
+                elif kind == _EXPECT:
+                    expect = text
+                elif kind == _REQUEST_ID:
+                    request_id = text or request_id
+        if framings > 1:
+            raise BadHead(400, "the body's length is said more than once")
+        kept = _kept(lines, frozenset(stopping), words) if stopping else None
+        return kept, length, hosts, words, expect, request_id
+
+    def _learn(self, line: bytes) -> _Meaning:
+        meaning = _meaning(line)
+        if len(line) > _KNOWN_BYTES_MAX:
+            return meaning
+        if len(self._plain) + len(self._notable) >= _KNOWN_LINES_MAX:
+            self._plain.clear()
+            self._notable.clear()
+        if meaning[0] == _PLAIN:
+            self._plain.add(line)
         else:
-            stops += 1
-            stop = value if name == b"connection" else b""
-    if framings > 1:
-        raise BadHead(400, "the body's length is said more than once")
-    if not stops:
-        return raw[start:-2], length, hosts, _NO_WORDS, None, None
-    words = _COMMON_WORDS.get(stop) if stops == 1 else None
-    if words is not None:
-        at = low.find(b"\nconnection:", start - 1) + 1
-        return raw[start:at] + raw[low.find(b"\n", at) + 1 : -2], length, hosts, words, None, None
-    return _without_stopping(raw, low, start, length, hosts)
+            self._notable[line] = meaning
+        return meaning
+
+
+def _kept(lines: Sequence[bytes], stopping: frozenset[bytes], words: frozenset[bytes]) -> bytes:
+    kept = [line for line in lines if line not in stopping]
+    if not words <= _USUAL_WORDS:
+        kept = without(kept, words - _NEVER_NAMED)
+    return b"\r\n".join((*kept, b""))
 
 
 def value_of(lines: bytes, name: bytes) -> bytes | None:
     """The first value of a header in some header lines; for what is seldom asked."""
-    found = re.search(rb"(?:^|\n)" + re.escape(name) + rb":[ \t]*([^\r]*)", lines, re.IGNORECASE)
-    return found[1].rstrip(b" \t") if found else None
+    for line in lines.split(b"\r\n"):
+        own, _, value = line.partition(b":")
+        if own.lower() == name:
+            return value.strip(b" \t")
+    return None
 
 
-def without(lines: bytes, names: frozenset[bytes]) -> bytes:
+def without(lines: Sequence[bytes], names: frozenset[bytes]) -> list[bytes]:
     """Header lines less those of these names (lower case)."""
-    kept = [line for line in lines.split(b"\r\n")[:-1] if line.partition(b":")[0].lower() not in names]
-    return b"".join(line + b"\r\n" for line in kept)
+    return [line for line in lines if line.partition(b":")[0].lower() not in names]
+
+
+def _meaning(line: bytes) -> _Meaning:
+    found = _LINE.fullmatch(line)
+    if found is None:
+        raise BadHead(400, "malformed header line")
+    name, value = found.groups()
+    kind = _KINDS.get(name.lower(), _PLAIN)
+    if kind == _PLAIN:
+        return _PLAIN_MEANING
+    value = value.rstrip(b" \t")
+    if kind == _LENGTH:
+        return _LENGTH, _length(value), b"", _NO_WORDS
+    if kind == _CODING:
+        if value.lower() != b"chunked":
+            raise BadHead(501, "only `Transfer-Encoding: chunked` is served here")
+        return _CODING, CHUNKED, b"", _NO_WORDS
+    if kind == _CONNECTION:
+        return _CONNECTION, 0, b"", frozenset(word.strip(b" \t") for word in value.lower().split(b","))
+    if kind == _REQUEST_ID:
+        return _REQUEST_ID, 0, value if _SANE_ID.fullmatch(value) else b"", _NO_WORDS
+    return kind, 0, value.lower(), _NO_WORDS
 
 
 def _length(value: bytes) -> int:
-    digits = value if value.isdigit() else value.rstrip(b" \t")
-    if not digits.isdigit():
+    # int() alone would accept signs, underscores and spaces, on which two parsers may disagree.
+    if not value.isdigit() or len(value) > _LENGTH_DIGITS_MAX:
         raise BadHead(400, "bad Content-Length")
-    return int(digits)
+    return int(value)
 
 
-def _chunked(value: bytes) -> int:
-    if value.rstrip(b" \t") != b"chunked":
-        raise BadHead(501, "only `Transfer-Encoding: chunked` is served here")
-    return CHUNKED
-
-
-def _without_stopping(raw: bytes, low: bytes, start: int, length: int, hosts: int) -> Fields:
-    """Cut out the lines that end at this hop; `low` is `raw` in lower case, so positions are the same in both."""
-    words, expect, request_id = _NO_WORDS, None, None
-    pieces, at = [], start
-    for found in _STOPPING.finditer(low, start - 1):
-        pieces.append(raw[at : found.start() + 1])
-        at = found.end() + 1
-        name = found[1]
-        if name == b"connection":
-            words |= _words(found[2])
-        elif name == b"expect":
-            expect = found[2].rstrip(b" \t")
-        elif name == b"x-request-id":
-            value = raw[found.start(2) : found.end(2)].rstrip(b" \t")
-            request_id = value if _SANE_ID.fullmatch(value) else request_id
-    pieces.append(raw[at:-2])
-    kept = b"".join(pieces)
-    if not words <= _USUAL_WORDS:
-        kept = without(kept, words - _NEVER_NAMED)
-    return kept, length, hosts, words, expect, request_id
-
-
-def _words(value: bytes) -> frozenset[bytes]:
-    return frozenset(word.strip() for word in value.split(b","))
+_PLAIN_MEANING: _Meaning = (_PLAIN, 0, b"", _NO_WORDS)

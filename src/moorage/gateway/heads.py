@@ -1,9 +1,9 @@
 """Request and response heads: checked, read once, and ready to send on.
 
-Here: the check that bytes are a head (httptools, without a callback for each line), first lines, the choice between
-the gateway's own paths and those that name an endpoint. Not here: what header lines say (`fields`), bodies, sockets,
-routing. A head holds everything that its bytes mean, so equal bytes share one object; a head that never repeats
-shares what its first line means.
+Here: first lines (a request line is checked by httptools, once for each that is new), the choice between the gateway's
+own paths and those that name an endpoint. Not here: what header lines say (`fields`), bodies, sockets, routing. A head
+holds everything that its bytes mean, so equal bytes share one object; a head that never repeats shares what its first
+line and its lines mean.
 """
 
 import re
@@ -11,7 +11,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import httptools
 
-from moorage.gateway.fields import CHUNKED, UNFRAMED, BadHead, read_fields, without
+from moorage.gateway.fields import CHUNKED, UNFRAMED, BadHead, FieldReader, without
+from moorage.gateway.shapes import Fields
 
 _CACHED_BYTES_MAX = 4096
 _CACHED_HEADS_MAX = 1024
@@ -21,6 +22,7 @@ _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([^\r\n]*))?")
 _OWN_PATHS = frozenset((b"/livez", b"/readyz", b"/metrics", b"/v1/models"))
 
 T = TypeVar("T")
+_new = tuple.__new__
 
 # Who answers a path. Plain integers, as an Enum's members are slow to read and this is asked for every request.
 OWN: Final = 0
@@ -67,8 +69,7 @@ class ResponseHead(NamedTuple):
 
     def unchunked(self) -> bytes:
         """The head for a client that knows no chunks."""
-        first, _, lines = self.head.partition(b"\r\n")
-        return first + b"\r\n" + without(lines, frozenset((b"transfer-encoding",)))
+        return b"\r\n".join(without(self.head.split(b"\r\n"), frozenset((b"transfer-encoding",))))
 
     def bodiless(self) -> "ResponseHead":
         """The same as an answer to HEAD: whatever length it says, no body follows."""
@@ -93,26 +94,15 @@ class Remembered(Generic[T]):
         self._known[raw] = meaning
 
 
-class _Ends:
-    """Counts where httptools sees a head end: once, or it reads the bytes unlike us."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def on_headers_complete(self) -> None:
-        self.count += 1
-
-
 class RequestReader:
     """Reads clients' heads."""
 
-    __slots__ = ("_heads", "_lines")
+    __slots__ = ("_fields", "_firsts", "_heads")
 
     def __init__(self) -> None:
+        self._fields = FieldReader()
         self._heads: Remembered[RequestHead] = Remembered()
-        self._lines: Remembered[RequestLine] = Remembered()
+        self._firsts: Remembered[RequestLine] = Remembered()
 
     def read(self, raw: bytes) -> RequestHead:
         """A whole head, blank line included.
@@ -122,34 +112,20 @@ class RequestReader:
         """
         head = self._heads.get(raw)
         if head is None:
-            _check_request(raw)
-            end = raw.find(b"\r\n")
-            first = raw[:end]
-            line = self._lines.get(first)
+            lines = raw.split(b"\r\n")
+            first = lines[0]
+            line = self._firsts.get(first)
             if line is None:
                 line = _request_line(first)
-                self._lines.put(first, line)
-            head = _request(line, raw, end + 2)
+                self._firsts.put(first, line)
+            head = _request(line, raw, len(first) + 2, self._fields.read(first, lines[1:-2]))
             self._heads.put(raw, head)
         return head
 
 
-def _check_request(raw: bytes) -> None:
-    ends = _Ends()
-    try:
-        httptools.HttpRequestParser(ends).feed_data(raw)
-    except httptools.HttpParserUpgrade:
-        pass  # the upgrade is declined by leaving its headers out
-    except httptools.HttpParserInvalidMethodError:
-        raise BadHead(501, "unknown method") from None
-    except httptools.HttpParserError as error:
-        raise BadHead(400, f"malformed request: {error}") from None
-    if ends.count != 1:
-        raise BadHead(400, "malformed request head")
-
-
-def _request(line: RequestLine, raw: bytes, start: int) -> RequestHead:
-    lines, length, hosts, words, expect, request_id = read_fields(raw, start)
+def _request(line: RequestLine, raw: bytes, start: int, fields: Fields) -> RequestHead:
+    kept, length, hosts, words, expect, request_id = fields
+    lines = raw[start:-2] if kept is None else kept
     http10 = line.http10
     if hosts != 1:
         if hosts or not http10:
@@ -162,10 +138,23 @@ def _request(line: RequestLine, raw: bytes, start: int) -> RequestHead:
     if expect is not None and expect != b"100-continue":
         raise BadHead(417, "unknown expectation")
     keep_alive = not http10 and b"close" not in words
-    return RequestHead(line, lines, length, keep_alive, expect is not None and not http10, request_id)
+    # Not by the class's own constructor, which is a function in Python and costs as much as all of this.
+    return _new(RequestHead, (line, lines, length, keep_alive, expect is not None and not http10, request_id))
+
+
+def _check_request_line(first: bytes) -> None:
+    try:
+        httptools.HttpRequestParser(None).feed_data(first + b"\r\nHost: any\r\n\r\n")
+    except httptools.HttpParserUpgrade:
+        pass  # CONNECT
+    except httptools.HttpParserInvalidMethodError:
+        raise BadHead(501, "unknown method") from None
+    except httptools.HttpParserError as error:
+        raise BadHead(400, f"malformed request: {error}") from None
 
 
 def _request_line(first: bytes) -> RequestLine:
+    _check_request_line(first)
     found = _REQUEST_LINE.fullmatch(first)
     if found is None:
         raise BadHead(400, "bad request line")
@@ -221,11 +210,12 @@ class _StatusLine(NamedTuple):
 class ResponseReader:
     """Reads upstreams' heads."""
 
-    __slots__ = ("_heads", "_lines")
+    __slots__ = ("_fields", "_firsts", "_heads")
 
     def __init__(self) -> None:
+        self._fields = FieldReader()
         self._heads: Remembered[ResponseHead] = Remembered()
-        self._lines: Remembered[_StatusLine] = Remembered()
+        self._firsts: Remembered[_StatusLine] = Remembered()
 
     def read(self, raw: bytes) -> ResponseHead:
         """A whole head, blank line included.
@@ -235,28 +225,15 @@ class ResponseReader:
         """
         head = self._heads.get(raw)
         if head is None:
-            _check_response(raw)
-            end = raw.find(b"\r\n")
-            first = raw[:end]
-            line = self._lines.get(first)
+            lines = raw.split(b"\r\n")
+            first = lines[0]
+            line = self._firsts.get(first)
             if line is None:
                 line = _status_line(first)
-                self._lines.put(first, line)
-            head = _response(line, raw, end + 2)
+                self._firsts.put(first, line)
+            head = _response(line, raw, len(first) + 2, self._fields.read(first, lines[1:-2]))
             self._heads.put(raw, head)
         return head
-
-
-def _check_response(raw: bytes) -> None:
-    ends = _Ends()
-    try:
-        httptools.HttpResponseParser(ends).feed_data(raw)
-    except httptools.HttpParserUpgrade:
-        raise BadHead(502, "the model server switched protocols unasked") from None
-    except httptools.HttpParserError as error:
-        raise BadHead(502, f"the model server's answer is malformed: {error}") from None
-    if ends.count != 1:
-        raise BadHead(502, "the model server's answer is malformed")
 
 
 def _status_line(first: bytes) -> _StatusLine:
@@ -267,10 +244,11 @@ def _status_line(first: bytes) -> _StatusLine:
     return _StatusLine(int(status), b"HTTP/1.1 %b %b\r\n" % (status, reason or b""), minor == b"0")
 
 
-def _response(line: _StatusLine, raw: bytes, start: int) -> ResponseHead:
-    lines, length, _, words, _, _ = read_fields(raw, start)
+def _response(line: _StatusLine, raw: bytes, start: int, fields: Fields) -> ResponseHead:
+    kept, length, _, words, _, _ = fields
+    lines = raw[start:-2] if kept is None else kept
     status = line.status
     if status in _NO_BODY_STATUSES or status < 200:
         length = 0
     keep_alive = b"close" not in words and (not line.http10 or b"keep-alive" in words)
-    return ResponseHead(status, line.line + lines, length, keep_alive)
+    return _new(ResponseHead, (status, line.line + lines, length, keep_alive))
