@@ -168,6 +168,7 @@ def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, d
         "labels": dict(settings.agent_labels),
         "accepts": list(settings.agent_accepts),
         "reserve": dict(settings.agent_reserve),
+        "engines": dict(settings.agent_engines),
         "stop_workers_on_exit": True,  # `moor down` means all of it; what must not stop them kills the agent instead
         "log": settings.log,
     }

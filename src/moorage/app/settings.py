@@ -64,6 +64,7 @@ class Settings:
     agent_accepts: tuple[str, ...]
     agent_reserve: Mapping[str, int]
     agent_ports: tuple[int, int]
+    agent_engines: Mapping[str, str]
     agent_data: Path
     log: str
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -254,6 +255,13 @@ def _database(raw: str) -> str:
     return raw
 
 
+def _engines(raw: str) -> Mapping[str, str]:
+    found = _pairs(raw)
+    if found.keys() - {"podman", "docker"}:
+        raise ValueError("not an engine that is known")
+    return found
+
+
 def _url(raw: str) -> str:
     if not raw.startswith(("http://", "https://")):
         raise ValueError("not an http(s) address")
@@ -291,6 +299,7 @@ _READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
     "agent_accepts": (lambda v: "", _names),
     "agent_reserve": (lambda v: "", _reserve),
     "agent_ports": (lambda v: "18000-18031", _ports),
+    "agent_engines": (lambda v: "", _engines),
     "agent_data": (lambda v: str(v["home"] / "agent"), _path),
     "log": (lambda v: "info", _level),
 }
@@ -310,6 +319,7 @@ _ALLOWED: Mapping[str, str] = {
     "agent_accepts": "names with commas between, such as serving,jobs",
     "agent_reserve": "cpu=AMOUNT[,memory=SIZE], such as cpu=1,memory=2GiB",
     "agent_ports": "LOW-HIGH, such as 18000-18031",
+    "agent_engines": "podman=SOCKET[,docker=SOCKET]; `auto` is the usual place, and nothing means not to use it",
     "agent_data": "a folder",
     "log": ", ".join(LOG_LEVELS),
 }

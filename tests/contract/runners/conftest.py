@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from contract_world import ContractWorld, make_host
-from engines import Engine, running
 from host_world import World
+
+from tests.engines import Engine, running
 
 
 @pytest.fixture

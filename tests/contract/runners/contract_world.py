@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engines import IMAGE, Engine
 from host_world import PATIENCE_S, within
 
 from moorage.clock import SystemClock
@@ -16,6 +15,7 @@ from moorage.runners.containers.api import EngineApi
 from moorage.runners.containers.host import ContainerHost
 from moorage.runners.port import ContainerIntent, Host, Hosted, Labels, LaunchIntent
 from moorage.runners.process import ProcessHost
+from tests.engines import IMAGE, Engine
 
 OWNER = """
 import asyncio, sys
@@ -93,7 +93,7 @@ class ContractWorld:
             OWNER,
             *given,
             stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+            env={**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[3]}"},
         )
         assert owner.stdout is not None
         assert await asyncio.wait_for(owner.stdout.readline(), PATIENCE_S) == b"up\n"

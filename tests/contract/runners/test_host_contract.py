@@ -7,7 +7,6 @@ import socket
 
 import httpx
 import pytest
-from engines import BUSYBOX
 from host_world import end_of, until, within
 
 from moorage.clock import SystemClock
@@ -17,6 +16,7 @@ from moorage.runners.progress import observe
 from moorage.runners.readiness import ReadinessCheck
 from moorage.runners.shimming import procfs
 from moorage.wire.agent import Ready
+from tests.engines import BUSYBOX
 
 DAEMON = "setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1000; done' >/dev/null 2>&1 & "
 IGNORES_TERM = "trap '' TERM; echo up; while :; do sleep 0.05; done"

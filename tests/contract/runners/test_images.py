@@ -5,8 +5,6 @@ import itertools
 import socket
 
 import pytest
-from engines import IMAGE
-from fake_registry import digest, serving
 from host_world import end_of
 
 from moorage.clock import SystemClock
@@ -14,6 +12,8 @@ from moorage.domain.errors import ImageError
 from moorage.runners.containers.api import EngineApi
 from moorage.runners.containers.host import ContainerHost
 from moorage.runners.port import RegistryAuth
+from tests.engines import IMAGE
+from tests.fake_registry import digest, serving
 
 
 @pytest.fixture

@@ -68,6 +68,7 @@ def test_declared_gpus_and_reserves_are_read_with_their_units(tmp_path: Path):
         ("MOORAGE_AGENT_GPUS", "8xH100:80ZiB"),
         ("MOORAGE_AGENT_LABELS", "gpu"),
         ("MOORAGE_AGENT_RESERVE", "disk=1GiB"),
+        ("MOORAGE_AGENT_ENGINES", "lxc=/run/lxc.sock"),
         ("MOORAGE_AGENT_RESERVE", "cpu=many"),
         ("MOORAGE_AGENT_PORTS", "18031-18000"),
         ("MOORAGE_LOG", "loud"),

@@ -22,7 +22,7 @@ from moorage.runners.identity import Exit, alive, boot_id
 
 REBOOTED = "the machine was restarted while it ran"
 REMOVED = "the container was removed from outside"
-SETTLE_S, SETTLE_STEP_S = 0.4, 0.1
+SETTLE_S, SETTLE_STEP_S = 0.5, 0.1
 """A kill that nobody here asked for may be the first half of a forced removal: so long the other half is waited for."""
 REMOVING_S = 10.0
 LAST_WORDS_S = 2.0
@@ -229,7 +229,7 @@ class HostedContainer:
             try:
                 found = await self._api.inspect(self.container)
             except EngineError:
-                return False
+                continue
             if found is None:
                 return True
             if found["State"]["Status"] == "removing":

@@ -54,6 +54,12 @@ class Engine:
         transport = httpx.HTTPTransport(uds=str(self.socket))
         return httpx.Client(transport=transport, base_url="http://engine", timeout=60)
 
+    def remove(self, container: str) -> None:
+        """As somebody does by hand, with force; podman gives no grace only on its own API."""
+        own = "/v4.0.0/libpod" if self.name == "podman" else ""
+        with self.client() as client:
+            client.delete(f"{own}/containers/{container}", params={"force": "true", "v": "true", "timeout": "0"})
+
     def kill(self) -> None:
         """As an engine ends that crashes; its containers may go on."""
         self.process.kill()
@@ -177,7 +183,7 @@ def _end(engine: Engine) -> None:
     if engine.process.poll() is None:
         with contextlib.suppress(httpx.HTTPError), engine.client() as client:
             for row in client.get("/containers/json", params={"all": "true"}).json():
-                client.delete(f"/containers/{row['Id']}", params={"force": "true", "v": "true", "timeout": "0"})
+                engine.remove(row["Id"])
         engine.process.terminate()
         try:
             engine.process.wait(30)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from engines import rootfs
+from tests.engines import rootfs
 
 PIECES = 20
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
