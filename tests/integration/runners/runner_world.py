@@ -59,7 +59,7 @@ class SteppedClock:
 
     async def sleep(self, seconds: float) -> None:
         if seconds < 1:
-            await asyncio.sleep(seconds)  # noqa: ASYNC251
+            await asyncio.sleep(seconds)
             return
         future = asyncio.get_running_loop().create_future()
         entry = (self.monotonic() + seconds, future)

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -332,9 +333,13 @@ async def test_a_stream_that_breaks_off_is_an_error_and_not_an_end(world: World)
     runner = world.runner(restart_delay=0)
     await runner.start("m", world.fake("--die-after-chunks", "2"))
     got: list[Any] = []
-    with pytest.raises(RunnerError) as told:
+
+    async def read() -> None:
         async for chunk in runner.astream("m", prompt="hi"):
             got.append(chunk)
+
+    with pytest.raises(RunnerError) as told:
+        await read()
     assert told.value.code in ("model_unreachable", "stream_broken")
     assert len(got) == 2
 
@@ -360,13 +365,13 @@ def _listener(port: int) -> socket.socket:
 def _children() -> set[str]:
     """Ours, zombies included."""
     found = set()
-    for name in os.listdir("/proc"):
+    for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = open(f"/proc/{name}/stat").read().rpartition(")")[2].split() if name.isdigit() else []
+            fields = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if fields and int(fields[1]) == os.getpid():
-            found.add(name)
+        if int(fields[1]) == os.getpid():
+            found.add(path.parent.name)
     return found
 
 

@@ -35,11 +35,19 @@ class Leash:
 
 
 def clear_away(folder: str) -> None:
-    """Remove a life's directory, of which nobody is left to read, and the one around it once it is empty."""
+    """Remove a life's directory, of which nobody is left to read, and those around it that are empty then.
+
+    A model's directory holds one for each of its lives, and lies in one of the program's own.
+    """
+    model = os.path.dirname(folder)
     try:
-        for name in os.listdir(folder):
-            os.unlink(f"{folder}/{name}")
-        os.rmdir(folder)
-        os.rmdir(os.path.dirname(folder))
+        for life in os.listdir(model):
+            ended = os.path.exists(f"{model}/{life}/gone")
+            for name in os.listdir(f"{model}/{life}") if ended else ():
+                os.unlink(f"{model}/{life}/{name}")
+            if ended:
+                os.rmdir(f"{model}/{life}")
+        os.rmdir(model)
+        os.rmdir(os.path.dirname(model))
     except OSError:
-        return  # another of the same owner is still there, or somebody put something else in
+        return  # another one of the same owner is still there, or somebody put something else in
