@@ -5,6 +5,8 @@ a request. Not here: reading requests (`frontend`, which builds on this), routin
 """
 
 import asyncio
+import socket
+import struct
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +38,8 @@ class Exchange(asyncio.Protocol):
     __slots__ = (
         "_buffer",
         "_closes",
+        "_half_closed",
+        "_measured",
         "_out_payload",
         "_phase",
         "_reading_paused",
@@ -81,6 +85,8 @@ class Exchange(asyncio.Protocol):
         self._writing_paused = False
         self._out_payload: list[bytes] | None = None
         self._closes = False
+        self._half_closed = False
+        self._measured = False
         self._unframed = False
         self._stall_s = inf
 
@@ -106,7 +112,8 @@ class Exchange(asyncio.Protocol):
             own, body = head.unchunked(), b"".join(self._out_payload)
             self._out_payload.clear()
         self._unframed = head.length == -2 or self._out_payload is not None
-        self._closes = self._unframed or not self.head.keep_alive or self._phase == BODY or self.hub.draining
+        self._measured = head.length >= 0
+        self._closes = self._unframed or self._phase == BODY or self._last()
         label = self.upstream.pool.label if self.upstream is not None else b""
         end = b"\r\nConnection: close\r\n\r\n" if self._closes else b"\r\n\r\n"
         self.sent_bytes = len(body)
@@ -169,7 +176,7 @@ class Exchange(asyncio.Protocol):
             self.refuse(Refuse(504, "upstream_timeout", message), "upstream_error")
 
     def _own_answer(self, status: int, body: bytes, content_type: str, retry_after_s: float | None) -> None:
-        close = self._phase == BODY or not self.head.keep_alive or self.hub.draining
+        close = self._phase == BODY or self._last()
         self.transport.write(
             answers.document(
                 status,
@@ -183,12 +190,19 @@ class Exchange(asyncio.Protocol):
         )
         self._end(close)
 
+    def _last(self) -> bool:
+        """Whether nothing more is taken from this client after the present answer."""
+        return not self.head.keep_alive or self.hub.draining or (self._half_closed and not self._buffer)
+
     def _cut(self) -> None:
         """End an answer that is not whole so that it cannot be taken for a whole one."""
         self._count("cut")
         self._phase = LINGER
         if self._unframed:
-            self.transport.abort()  # a reset: a plain close would be a clean end here
+            # A reset: here even an abort, which closes as usual when nothing is unread, would be a clean end.
+            own = self.transport.get_extra_info("socket")
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.transport.abort()
         else:
             self.transport.close()
 
@@ -207,7 +221,7 @@ class Exchange(asyncio.Protocol):
 
     def _end(self, close: bool) -> None:
         """The request is over: wait for the next one, or close."""
-        if close:
+        if close or (self._half_closed and not self._buffer):
             self._linger() if self._phase == BODY else self._close()
             return
         self._phase = IDLE

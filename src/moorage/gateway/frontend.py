@@ -11,6 +11,7 @@ A request passes these steps; `_phase` says how much of it was received, `target
 """
 
 import asyncio
+import select
 from math import inf
 from typing import TYPE_CHECKING, cast
 
@@ -21,7 +22,7 @@ from moorage.gateway.exchange import BODY, CLOSED, IDLE, SENT, Exchange
 from moorage.gateway.fields import BadHead
 from moorage.gateway.framing import ChunkCounter, FramingError
 from moorage.gateway.heads import ENDPOINT, MODEL, OWN, RequestHead
-from moorage.gateway.skim import ModelSkimmer, Skimmed, leading_model
+from moorage.gateway.skim import ModelSkimmer, Skimmed, leading_model, names_twice
 
 if TYPE_CHECKING:
     from moorage.gateway.hub import Hub
@@ -30,16 +31,22 @@ if TYPE_CHECKING:
 _PIPELINED_BYTES_MAX = 64 * 1024
 _HELD_BODY_BYTES_MAX = 1024 * 1024
 """Of a body whose endpoint is known but whose replica is not; more is left in the kernel's buffers."""
+_WHOLE_BODY_BYTES_MAX = 256 * 1024
+"""A body up to this size is looked at whole, so that a second `model` is seen wherever it stands and however the body
+was cut on its way. In a longer one the first `model` counts: it goes on while it still comes."""
+_PEER_LOOK_S = 0.02
+_PEER_LOOK_S_MAX = 1.0
 
 
 class ClientConnection(Exchange):
     """One client connection."""
 
-    __slots__ = ("_counter", "_forward", "_left", "_payload", "_pending", "_pending_bytes", "_skimmer")
+    __slots__ = ("_counter", "_forward", "_found", "_left", "_payload", "_pending", "_pending_bytes", "_skimmer")
 
     def __init__(self, hub: "Hub") -> None:
         super().__init__(hub)
         self._forward = b""
+        self._found: str | Skimmed = Skimmed.MORE
         self._left = 0
         self._pending: list[bytes] = []
         self._pending_bytes = 0
@@ -66,6 +73,36 @@ class ClientConnection(Exchange):
             self._buffer += data
             if len(self._buffer) > _PIPELINED_BYTES_MAX:
                 self.pause_body()
+
+    def eof_received(self) -> bool:
+        """The client sends no more. Whether the connection stays open for its answer.
+
+        A client that only shut its side down cannot be told from one that left until something is written to it: the
+        one reads it, the other's kernel answers with a reset. So a `100 Continue`, which every client of HTTP/1.1 must
+        bear, is written while there is no answer yet. In the middle of a stream nothing can be written, and there a
+        client that sends no more is taken for one that left, whose replica must not go on for nobody.
+        """
+        if self._half_closed:
+            return True
+        if self._phase != SENT or (self.first_at and not self._measured):
+            return False
+        self._half_closed = True
+        if not self.first_at and not self.head.line.http10:
+            self.transport.write(answers.CONTINUE)
+        self.hub.loop.call_later(_PEER_LOOK_S, self._look_for_peer, _PEER_LOOK_S)
+        return True
+
+    def _look_for_peer(self, waited_s: float) -> None:
+        """After the end of its bytes: whether a client has left, which reading cannot tell any more."""
+        if self._phase != SENT or self.transport.is_closing():
+            return
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), 0)
+        if poll.poll(0):
+            self.transport.abort()
+            return
+        wait_s = min(2 * waited_s, _PEER_LOOK_S_MAX)
+        self.hub.loop.call_later(wait_s, self._look_for_peer, wait_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: whatever runs for it ends now."""
@@ -103,6 +140,9 @@ class ClientConnection(Exchange):
         self._dispatch(head, self._body_begins(head, data, end))
 
     def _partial_head(self, data: bytes) -> None:
+        if self._half_closed:
+            self._close()  # the rest of it will not come
+            return
         if not self._buffer and data:
             # Set once a head: a client that sends a byte now and then does not prolong it.
             self.deadline = self.hub.tick + self.hub.config.head_timeout_s
@@ -167,10 +207,13 @@ class ClientConnection(Exchange):
     def _skim(self, body: bytes) -> None:
         """Look for the model's name in what has come of the body."""
         if self._phase == SENT and self._counter is None:
-            self._named(leading_model(body) or ModelSkimmer().feed(body, True), body)
+            found = leading_model(body) or ModelSkimmer().feed(body, True)
+            if len(body) > _WHOLE_BODY_BYTES_MAX or not self._refuse_twice(body):
+                self._named(found, body)
             return
         if self._skimmer is None:
             self._skimmer = ModelSkimmer()
+            self._found = Skimmed.MORE
             self._payload = bytearray()
             if self._counter is not None:
                 self._counter.payload = []
@@ -186,7 +229,14 @@ class ClientConnection(Exchange):
         elif self._counter.payload:
             self._payload += b"".join(self._counter.payload)
             self._counter.payload.clear()
-        found = self._skimmer.feed(self._payload, self._phase == SENT)
+        if self._found is Skimmed.MORE:
+            self._found = self._skimmer.feed(self._payload, self._phase == SENT)
+        found, small = self._found, len(self._payload) <= _WHOLE_BODY_BYTES_MAX
+        if type(found) is str and small:
+            if self._phase != SENT:
+                return
+            if self._refuse_twice(self._payload):
+                return
         if found is not Skimmed.MORE:
             self._payload = bytearray()
             if self._counter is not None:
@@ -196,6 +246,14 @@ class ClientConnection(Exchange):
         elif self._pending_bytes > self.hub.config.skim_bytes_max:
             message = "no top-level `model` within the body's first bytes; put it before the large fields"
             self.refuse(Refuse(413, "model_not_found_early", message))
+
+    def _refuse_twice(self, body: bytes | bytearray) -> bool:
+        if not names_twice(body):
+            return False
+        self._skimmer = None
+        self._payload = bytearray()
+        self.refuse(Refuse(400, "model_twice", "the body has more than one top-level `model`; send it once"))
+        return True
 
     def _named(self, found: str | Skimmed, body: bytes) -> None:
         router = self.hub.router
@@ -319,6 +377,8 @@ class ClientConnection(Exchange):
         if self._phase == IDLE and self._buffer:
             data, self._buffer = self._buffer, b""
             self._take(data)
+            if self._half_closed and self._phase == BODY:
+                self.transport.close()  # the rest of it will not come
 
     def close_if_idle(self) -> None:
         """Close a connection on which no request runs."""

@@ -1,7 +1,7 @@
 """Finds the top-level `model` of a JSON body without parsing more than needed.
 
 Here: a resumable scan over bytes as they arrive. Not here: validation of the rest, which is the model server's
-business. A first top-level `model` wins. Called by `frontend` for `/v1/…` requests.
+business. Called by `frontend` for `/v1/…` requests.
 """
 
 import json
@@ -27,6 +27,28 @@ def leading_model(body: bytes | bytearray) -> str | None:
     """The name when `model` is the first key, as most clients write it, with no escape in it; else None."""
     found = _LEADING.match(body)
     return str(found[1], "utf-8", "replace") if found else None
+
+
+def names_twice(body: bytes | bytearray) -> bool:
+    """Whether a whole body has the top-level key `model` more than once, however it is spelled.
+
+    Such a body is refused: model servers take the last one, so the first would choose the endpoint and its limits while
+    the other chooses the model. Taking the last here as well would hold for one kind of parser only.
+    """
+    # A second look costs a parse, so it is taken only when the key is there twice at any depth, or in escapes.
+    if body.count(b'"model"') < 2 and b"\\u006" not in body:
+        return False
+    try:
+        keys = json.loads(body, object_pairs_hook=_keys, parse_int=str, parse_float=str, parse_constant=str)
+    except RecursionError:
+        return True  # nested so deeply that nobody can tell
+    except ValueError:
+        return False  # no JSON: nothing to read twice, and the model server says so
+    return isinstance(keys, list) and keys.count("model") > 1
+
+
+def _keys(pairs: list[tuple[str, object]]) -> list[str]:
+    return [key for key, _ in pairs]
 
 
 class ModelSkimmer:
