@@ -15,7 +15,7 @@ from moorage.domain.errors import Conflict, Fenced, IllegalTransition, InvalidSp
 from moorage.domain.transitions import Table
 from moorage.store.group import Group, HistoryValues, HoldingKey, NameKey
 from moorage.store.holds import hold, release
-from moorage.store.revising import history_line, revise
+from moorage.store.revising import By, history_line, revise
 from moorage.store.rows import Image, Shape, canonical, dumps, image_of, loads, reason_text
 
 
@@ -63,7 +63,7 @@ class Applier:
     def _update_alone(self, group: Group, write: Update, actor: str) -> Committed:
         """Most changes are one update: all of it is checked before any of it is kept, so it needs no draft."""
         old = _loaded(group, write)
-        revised = revise(old, write, self._tables[write.kind], actor, group.now)
+        revised = revise(old, write, self._tables[write.kind], (actor, group.now, group.last_seq))
         if revised is None:
             return Committed({old.uid: old.version}, group.cursor(), group.now)
         new, lines = revised
@@ -101,7 +101,7 @@ class Applier:
 
     def _update(self, draft: "_Draft", write: Update) -> None:
         old = draft.loaded(write)
-        revised = revise(old, write, self._tables[write.kind], draft.actor, draft.group.now)
+        revised = revise(old, write, self._tables[write.kind], draft.by())
         if revised is None:
             draft.versions[old.uid] = old.version
             return
@@ -145,6 +145,10 @@ class _Draft:
             self.rest = _Rest()
         return self.rest
 
+    def by(self) -> By:
+        """What the next history row says of its making."""
+        return self.actor, self.group.now, self.group.last_seq + len(self.history)
+
     def row(self, uid: str) -> Image | None:
         return self.rows[uid] if uid in self.rows else self.group.rows.get(uid)
 
@@ -176,8 +180,7 @@ class _Draft:
 
     def record(self, row: Image, source: str | None, to: str) -> None:
         """Append the history row of a row that was created or removed."""
-        now = self.group.now
-        self.history.append(history_line(row, "change", source, to, row.reason, actor=self.actor, at=now))
+        self.history.append(history_line(self.by(), row, "change", source, to, reason=row.reason))
 
     def remember(self, key: Key) -> None:
         """Keep the key's answer."""

@@ -4,6 +4,8 @@ In that order a name or a GPU given up in the group is free for whoever takes it
 `writer.py` inside the group's transaction; decides nothing.
 """
 
+from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -38,8 +40,7 @@ class Flusher:
         if group.new_keys:
             self._sql.insert(tables.keys).run(connection, group.new_keys)
         if group.history:
-            rows = [(seq, *values) for seq, values in enumerate(group.history, group.before + 1)]
-            self._history.run(connection, rows)
+            self._history.run(connection, group.history)
             if self._sql.postgres:
                 connection.exec_driver_sql("SELECT pg_notify(%(channel)s, '')", {"channel": NOTIFY_CHANNEL})
 
@@ -48,6 +49,9 @@ class Flusher:
         updated: dict[tuple[str, tuple[str, ...]], list[tuple[Any, ...]]] = {}
         created: dict[str, list[tuple[Any, ...]]] = {}
         base = group.base
+        rows: list[tuple[Any, ...]]
+        values: Callable[[Image], tuple[Any, ...]]
+        last_names = last_shape = None
         for uid, row in group.rows.items():
             old = base.get(uid)
             if row is old:
@@ -59,10 +63,11 @@ class Flusher:
                 created.setdefault(row.shape.kind, []).append(_all_values(row))
             else:
                 names = _changed(old, row)
-                key = (row.shape.kind, names)
-                if key not in updated:
-                    updated[key] = []
-                updated[key].append(_VALUES[names](row) if names in _VALUES else _values(row, names))
+                if names is not last_names or row.shape is not last_shape:
+                    last_names, last_shape = names, row.shape
+                    rows = updated.setdefault((row.shape.kind, names), [])
+                    values = _VALUES.get(names) or partial(_values, names)
+                rows.append(values(row))
         tables = self._sql.tables.nouns
         for kind, rows in deleted.items():
             self._sql.delete(tables[kind], ("uid",)).run(connection, rows)
@@ -120,7 +125,7 @@ def _changed(old: Image, new: Image) -> tuple[str, ...]:
     return names
 
 
-def _values(row: Image, names: tuple[str, ...]) -> tuple[Any, ...]:
+def _values(names: tuple[str, ...], row: Image) -> tuple[Any, ...]:
     """Values of `names`, then the uid."""
     searched = row.shape.searched
     return (*(row.get(n) if n in searched else getattr(row, n) for n in names), row.uid)

@@ -25,10 +25,10 @@ HISTORY = (
     "at",
     "version",
 )
-"""Columns of a history row as `flush.py` writes it."""
+"""Columns of a history row."""
 
 HistoryValues = tuple[Any, ...]
-"""The columns of `HISTORY` without `seq`."""
+"""A history row: the columns of `HISTORY`."""
 
 NameKey = tuple[str, str, str]
 """(kind, namespace, name)"""
@@ -74,8 +74,13 @@ class Group:
     tombstones: list[tuple[Any, ...]] = field(default_factory=list)
     new_keys: list[tuple[Any, ...]] = field(default_factory=list)
 
+    @property
+    def last_seq(self) -> int:
+        """The place in history of the last row that the group holds by now."""
+        return self.before + len(self.history)
+
     def cursor(self) -> str:
-        """The place in history after what the group holds by now."""
+        """The cursor after what the group holds by now."""
         return self.safe_cursor or f"{self.cursors}{self.before + len(self.history)}"
 
     def rename(self, names: Mapping[NameKey, str | None]) -> None:

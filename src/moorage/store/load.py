@@ -75,7 +75,7 @@ class Loader:
     def keep(self, group: Group) -> None:
         """Remember what the group wrote, after its commit; what was first remembered is forgotten first."""
         cache = self._cache
-        self._last_seq = group.before + len(group.history)
+        self._last_seq = group.last_seq
         cache.update(group.rows)
         while len(cache) > CACHED_ROWS_MAX:
             del cache[next(iter(cache))]

@@ -15,9 +15,12 @@ from moorage.domain.transitions import Table
 from moorage.store.group import HistoryValues
 from moorage.store.rows import Image, canonical, loads, merged, reason_text
 
+By = tuple[str, float, int]
+"""Who writes, when (seconds since the epoch), and the place in history before the first line."""
 
-def revise(old: Image, write: Update, table: Table, actor: str, now: float) -> tuple[Image, list[HistoryValues]] | None:
-    """The row as `write` leaves it at `now` (seconds since the epoch) and its history; None if nothing changes.
+
+def revise(old: Image, write: Update, table: Table, by: By) -> tuple[Image, list[HistoryValues]] | None:
+    """The row as `write` leaves it and its history; None if nothing changes.
 
     Raises:
         InvalidSpec: a field cannot be set or has no stored form.
@@ -30,33 +33,36 @@ def revise(old: Image, write: Update, table: Table, actor: str, now: float) -> t
     news = reason if reason is not None and _is_news(old, write, reason) else None
     if not (steps or fields or write.notes or news):
         return None
+    actor, now, last_seq = by
     new = _with_fields(old, fields, now)
-    kind, root, version = old.shape.kind, new.root, new.version
+    kind, uid, root, version = old.shape.kind, old.uid, new.root, new.version
     lines: list[HistoryValues] = []
     state, text, last = old.state, old.reason, None
-    for step in steps:
+    for seq, step in enumerate(steps, last_seq + 1):
         to, why = str(step.to), step.reason
         table.check(state, to, step.trigger)
         if why is not last:
             text, last = reason_text(why), why
         at = now if step.at is None else step.at
-        lines.append((kind, new.uid, root, new.namespace, new.name, "change", state, to, text, actor, at, version))
+        lines.append((seq, kind, uid, root, new.namespace, new.name, "change", state, to, text, actor, at, version))
         state = to
-    new.state = state
+    new.state, new.reason = state, text
     if news is not None:
-        text = reason_text(news)
-        lines.append(history_line(new, "note", state, state, text, actor=actor, at=now))
-    new.reason = text
+        new.reason = reason_text(news)
+        lines.append(history_line((actor, now, last_seq + len(lines)), new, "note", state, state, reason=new.reason))
     for note in write.notes:
-        lines.append(history_line(new, "note", state, state, reason_text(note), actor=actor, at=now))
+        text = reason_text(note)
+        lines.append(history_line((actor, now, last_seq + len(lines)), new, "note", state, state, reason=text))
     return new, lines
 
 
 def history_line(
-    row: Image, kind: str, source: str | None, to: str, reason: bytes | str | None, *, actor: str, at: float
+    by: By, row: Image, kind: str, source: str | None, to: str, *, reason: bytes | str | None
 ) -> HistoryValues:
-    """One history row, `change` or `note`, of a row at its present version; `at` in seconds since the epoch."""
+    """The next history row, `change` or `note`, of a row at its present version."""
+    actor, now, last_seq = by
     return (
+        last_seq + 1,
         row.shape.kind,
         row.uid,
         row.root,
@@ -67,7 +73,7 @@ def history_line(
         to,
         reason,
         actor,
-        at,
+        now,
         row.version,
     )
 
@@ -87,16 +93,28 @@ def _is_news(old: Image, write: Update, reason: Reason) -> bool:
 def _with_fields(old: Image, fields: Mapping[str, Any], now: float) -> Image:
     """The next version of the row, with `fields` set; `doc` is only rewritten when a field of it is among them."""
     shape, namespace, name, searched = old.shape, old.namespace, old.name, old.searched
-    doc, parts = old.doc, old.parts
+    root, doc, parts = old.root, old.doc, old.parts
     if fields:
         if not shape.doc_set.issuperset(fields):
             fields = dict(fields)
             namespace, name = fields.pop("namespace", namespace), fields.pop("name", name)
             if not fields.keys().isdisjoint(shape.searched):
                 searched = tuple(fields.pop(c, v) for c, v in zip(shape.searched, searched, strict=True))
+                root = shape.root(old.uid, searched)
         if fields:
             doc, parts = merged(old, fields)
-    version = old.version + 1
     return Image(
-        shape, old.uid, namespace, name, old.state, version, old.created_at, now, old.reason, searched, doc, parts
+        shape,
+        old.uid,
+        namespace,
+        name,
+        old.state,
+        old.version + 1,
+        old.created_at,
+        now,
+        old.reason,
+        searched,
+        root,
+        doc,
+        parts,
     )

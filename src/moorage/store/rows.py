@@ -38,6 +38,7 @@ class Shape:
         tuples: those of `doc` that are tuples in the noun and lists in JSON.
         settable: fields that an `Update` may set.
         roots: places in `searched` of the uids under one of which its history is read, the first that is set.
+            A row that has none set is its own root.
         claims_name: whether its live rows have (namespace, name) to themselves.
     """
 
@@ -57,6 +58,10 @@ class Shape:
     def columns(self) -> tuple[str, ...]:
         """Columns in the order of `decode`."""
         return (*FIXED, *self.searched, "doc")
+
+    def root(self, uid: str, searched: tuple[Any, ...]) -> str:
+        """The uid under which the history of everything that belongs together is read."""
+        return next((str(searched[place]) for place in self.roots if searched[place]), uid)
 
 
 @dataclass(slots=True)
@@ -78,6 +83,7 @@ class Image:
     updated_at: float
     reason: bytes | str | None
     searched: tuple[Any, ...]
+    root: str
     doc: bytes | str
     parts: dict[str, str] | None = None
 
@@ -94,14 +100,6 @@ class Image:
         if self.shape.kind == "Run":
             return bool(self.name) and self.get("deployment") is None and self.state not in _TERMINAL_RUN
         return False
-
-    @property
-    def root(self) -> str:
-        """The uid under which the history of everything that belongs together is read."""
-        for place in self.shape.roots:
-            if self.searched[place]:
-                return str(self.searched[place])
-        return self.uid
 
     @property
     def target(self) -> str:
@@ -169,6 +167,7 @@ def shapes() -> Mapping[str, Shape]:
 
 def image_of(shape: Shape, row: Noun, *, reason: str, now: float) -> Image:
     """The first image of a row that is created at `now` (seconds since the epoch)."""
+    searched = tuple(getattr(row, c) for c in shape.searched)
     return Image(
         shape=shape,
         uid=row.uid,
@@ -179,7 +178,8 @@ def image_of(shape: Shape, row: Noun, *, reason: str, now: float) -> Image:
         created_at=row.created_at or now,
         updated_at=now,
         reason=reason,
-        searched=tuple(getattr(row, c) for c in shape.searched),
+        searched=searched,
+        root=shape.root(row.uid, searched),
         doc=dumps({n: getattr(row, n) for n in shape.doc}),
     )
 
@@ -200,7 +200,8 @@ def image_from(shape: Shape, values: Sequence[Any]) -> Image:
     """An image from columns in the order of `Shape.columns`."""
     uid, namespace, name, state, version, created_at, updated_at, reason = values[:8]
     searched, doc = tuple(values[8:-1]), values[-1]
-    return Image(shape, uid, namespace, name, state, version, created_at, updated_at, reason, searched, doc)
+    root = shape.root(uid, searched)
+    return Image(shape, uid, namespace, name, state, version, created_at, updated_at, reason, searched, root, doc)
 
 
 def decode(shape: Shape, values: Sequence[Any]) -> Noun:
