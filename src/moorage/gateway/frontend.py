@@ -211,6 +211,24 @@ class ClientConnection(Exchange):
             if len(body) > _WHOLE_BODY_BYTES_MAX or not self._refuse_twice(body):
                 self._named(found, body)
             return
+        if not self._gather(body):
+            return
+        found, whole = self._found, self._phase == SENT
+        if found is Skimmed.MORE:
+            if self._pending_bytes > self.hub.config.skim_bytes_max:
+                message = "no top-level `model` within the body's first bytes; put it before the large fields"
+                self.refuse(Refuse(413, "model_not_found_early", message))
+            return
+        if type(found) is str and self._pending_bytes <= _WHOLE_BODY_BYTES_MAX and not whole:
+            return
+        payload, self._payload, self._skimmer = self._payload, bytearray(), None
+        if self._counter is not None:
+            self._counter.payload = None
+        if self._pending_bytes > _WHOLE_BODY_BYTES_MAX or not self._refuse_twice(payload):
+            self._named(found, b"")
+
+    def _gather(self, body: bytes) -> bool:
+        """Keep a part of the body, and look on in it; False when it was refused."""
         if self._skimmer is None:
             self._skimmer = ModelSkimmer()
             self._found = Skimmed.MORE
@@ -221,7 +239,7 @@ class ClientConnection(Exchange):
                 self.transport.write(answers.CONTINUE)
         part = self._cut_or_refuse(body)
         if part is None:
-            return
+            return False
         self._pending.append(part)
         self._pending_bytes += len(part)
         if self._counter is None:
@@ -231,27 +249,11 @@ class ClientConnection(Exchange):
             self._counter.payload.clear()
         if self._found is Skimmed.MORE:
             self._found = self._skimmer.feed(self._payload, self._phase == SENT)
-        found, small = self._found, len(self._payload) <= _WHOLE_BODY_BYTES_MAX
-        if type(found) is str and small:
-            if self._phase != SENT:
-                return
-            if self._refuse_twice(self._payload):
-                return
-        if found is not Skimmed.MORE:
-            self._payload = bytearray()
-            if self._counter is not None:
-                self._counter.payload = None
-            self._skimmer = None
-            self._named(found, b"")
-        elif self._pending_bytes > self.hub.config.skim_bytes_max:
-            message = "no top-level `model` within the body's first bytes; put it before the large fields"
-            self.refuse(Refuse(413, "model_not_found_early", message))
+        return True
 
     def _refuse_twice(self, body: bytes | bytearray) -> bool:
         if not names_twice(body):
             return False
-        self._skimmer = None
-        self._payload = bytearray()
         self.refuse(Refuse(400, "model_twice", "the body has more than one top-level `model`; send it once"))
         return True
 

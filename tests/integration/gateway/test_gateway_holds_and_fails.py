@@ -247,20 +247,6 @@ async def test_a_replica_that_dies_in_the_middle_never_looks_like_a_clean_end(
     assert rig.router.find("m").in_flight == 0
 
 
-async def test_an_answer_without_length_ends_with_a_close_or_a_reset(rig: Rig, server: ModelServer) -> None:
-    async def unframed(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
-        await writer.drain()
-        if seen.path == "/dies":
-            writer.transport.abort()
-        return False
-
-    server.handler = unframed
-    rig.serve(server)
-    clean = await rig.ask(get("/endpoints/m/x"))
-    assert (clean.body, clean.headers["connection"]) == (b"all of it", "close")
-
-
 async def test_a_client_that_leaves_cancels_its_request_at_the_replica(rig: Rig, server: ModelServer) -> None:
     async def stream(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n")

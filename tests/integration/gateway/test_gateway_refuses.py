@@ -114,6 +114,47 @@ async def test_a_body_without_a_model_name_is_a_clear_error(rig: Rig, server: Mo
     assert (answer.status, answer.error["code"]) == (400, "model_missing")
 
 
+TWICE = [
+    b'{"model": "m", "x": 1, "model": "other"}',
+    b'{"model": "m", "model": "m"}',
+    b'{"model": "m", "x": {"model": 1}, "\\u006dodel": "other"}',
+    b'{"model": "m", "n": ' + b"1" * 5000 + b', "mod\\u0065l": 3}',
+    b'{"model": "m", "x": "' + b"y" * 200_000 + b'", "model": "other"}',
+]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("step", [11, 300_000])
+@pytest.mark.parametrize("body", TWICE, ids=range(len(TWICE)))
+async def test_a_body_that_names_two_models_reaches_none(
+    rig: Rig, server: ModelServer, body: bytes, step: int, chunked: bool
+) -> None:
+    rig.serve(server)
+    step = max(step, len(body) // 50)
+    parts = [body[at : at + step] for at in range(0, len(body), step)]
+    framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(body)}"
+    client = await rig.connect()
+    client.send(f"POST /v1/x HTTP/1.1\r\nHost: g\r\n{framing}\r\n\r\n".encode())
+    for part in parts:
+        client.send(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
+        await client.writer.drain()
+    client.send(b"0\r\n\r\n" if chunked else b"")
+    answer = await client.answer()
+    assert (answer.status, answer.error["code"]) == (400, "model_twice")
+    client.send(post())
+    assert (await client.answer()).status == 200
+    client.close()
+    assert len(server.seen) == 1
+
+
+async def test_a_model_named_again_deeper_or_inside_text_is_no_second_one(rig: Rig, server: ModelServer) -> None:
+    rig.serve(server)
+    assert (await rig.ask(post("m", tools=[{"model": 1}], note='"model": "x"', text="\u006d"))).status == 200
+    body = b'{"model": "m", "tools": {"model": {"model": 2}}, "x": "\\u006dodel", "y": [""model"", "model"]}'
+    head = f"POST /v1/x HTTP/1.1\r\nHost: g\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    assert (await rig.ask(head + body)).status == 200
+
+
 async def test_an_unknown_model_is_404_and_names_nothing_else(rig: Rig, server: ModelServer) -> None:
     rig.serve(server, name="secret")
     answer = await rig.ask(post("other"))
