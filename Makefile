@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit check format lock bench-gateway bench-store bench-restart bench-cli clean
+.PHONY: help setup demo test unit check format lock bench-gateway bench-store bench-restart bench-runner bench-cli clean
 
 help: ## this list
 	@echo "Moorage: make TARGET"
@@ -49,6 +49,9 @@ bench-store: setup ## durable transitions per second, beside raw sqlite3 group c
 
 bench-restart: setup ## kill -9 of a server to the start of its replacement
 	@$(BIN)/python benchmarks/bench_restart.py
+
+bench-runner: setup ## the runner library: kill -9 to the replacement beside supervisord and circus; 200 models at rest
+	@$(BIN)/python benchmarks/bench_runner.py
 
 bench-cli: setup ## start-up of moor, beside bare python in the same run
 	@$(BIN)/python benchmarks/bench_cli.py
