@@ -5,6 +5,8 @@ in milliseconds, so that they never repeat across restarts of the control plane.
 """
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -111,6 +113,7 @@ def assignment(worker: Worker, run: Run, deployment: Deployment | None) -> Assig
         namespace=worker.namespace,
         deployment=run.deployment,
         owner=run.deployment or run.uid,
+        digest=_digest(group),
         epoch=worker.epoch,
         attempt=worker.attempt,
         desired="stop" if stop else "run",
@@ -122,6 +125,11 @@ def assignment(worker: Worker, run: Run, deployment: Deployment | None) -> Assig
 def _group(run: Run, name: str) -> Mapping[str, Any]:
     groups: tuple[Mapping[str, Any], ...] = tuple(run.spec.get("groups") or ({},))
     return next((g for g in groups if g.get("name") == name), groups[0])
+
+
+def _digest(group: Mapping[str, Any]) -> str:
+    """Of what is run, alike for each attempt of it."""
+    return hashlib.sha256(json.dumps(group, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _launch(worker: Worker, group: Mapping[str, Any], name: str) -> Launch:
