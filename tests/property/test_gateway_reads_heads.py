@@ -3,6 +3,7 @@
 import contextlib
 
 import httptools
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -19,13 +20,17 @@ GOOD_NAMES = (
 ).split(b"|")
 NAMES = st.sampled_from([*GOOD_NAMES, b"X-Bad Name", b"", b" X-Folded", b"X(a)"])
 GOOD_VALUES = (
-    b"5|05|12|chunked|CHUNKED|keep-alive|close|X-Trace, close|content-length|100-continue|abc-1|a b!|| padded |h2c|\xe9|g"
-    b"|a: b|Sun, 29 Nov 2026 19:00:00 GMT"
+    b"5|05|12|chunked|CHUNKED|keep-alive|close|X-Trace, close|content-length|100-continue|abc-1|a b!|| padded |h2c|\xe9"
+    b"|g|a: b|Sun, 29 Nov 2026 19:00:00 GMT"
 ).split(b"|")
 BAD_VALUES = b"+5|5, 5|xchunked|a\x00b|a\rb|a\nb|a\n b|\x7f|1_0|0x5".split(b"|")
 VALUES = st.sampled_from([*GOOD_VALUES, *BAD_VALUES])
 SEPARATORS = st.sampled_from([b": "] * 12 + [b":", b":\t", b" : ", b" "])
-LINES = st.tuples(NAMES, SEPARATORS, VALUES).map(b"".join)
+GOOD_LINES = (
+    b"Content-Length: 5|content-length:12|Transfer-Encoding: chunked|Connection: close|connection: keep-alive, x-trace"
+    b"|X-Trace: 1|x-trace: 2|TE: trailers|Expect: 100-continue|X-Request-Id: abc-1|Keep-Alive: 5|Host: h|Date: now"
+).split(b"|")
+LINES = st.one_of(*[st.sampled_from(GOOD_LINES)] * 4, st.tuples(NAMES, SEPARATORS, VALUES).map(b"".join))
 FIRST = st.sampled_from(
     [b"POST /v1/x HTTP/1.1"] * 6
     + [b"GET /endpoints/m/a?b=c HTTP/1.0", b"GET  / HTTP/1.1", b"BREW / HTTP/1.1", b"GET / HTTP/2.0", b"GET /"]
@@ -141,21 +146,50 @@ def test_what_was_read_before_changes_no_reading_of_a_response(raws: list[bytes]
         assert response(reader, raw) == response(ResponseReader(), raw)
 
 
+def usually(good: st.SearchStrategy[bytes], odd: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    return st.one_of(good, good, good, odd)
+
+
+NUMBERS = st.integers(0, 10**6).map(lambda number: b"%d" % number)
 VARYING = st.tuples(
-    st.sampled_from([b"X-Trace", b"x-trace", b"X-Other"]),
-    st.sampled_from([b": ", b":", b":  "]),
-    VALUES | st.binary(max_size=6),
-    st.sampled_from([b"Content-Length: ", b"content-length:", b"Content-Length:  "]),
-    VALUES | st.integers(0, 10**20).map(lambda n: b"%d" % n),
-    st.sampled_from([b"", b"Connection: keep-alive\r\n", b"Connection: close\r\n", b"Expect: 100-continue\r\n"]),
+    usually(st.just(b"X-Trace: "), st.sampled_from([b"X-Trace:", b"x-trace: ", b"X-Other: ", b"TE: ", b"X-Trace : "])),
+    usually(NUMBERS, VALUES | st.binary(max_size=6)),
+    usually(st.just(b"Content-Length: "), st.sampled_from([b"content-length:", b"Content-Length:  ", b"X-Length: "])),
+    usually(NUMBERS, VALUES | st.integers(10**17, 10**20).map(lambda number: b"%d" % number)),
 )
+EXTRA = st.sampled_from([b"", b"Connection: keep-alive", b"Connection: close", b"Transfer-Encoding: chunked", b"TE: a"])
 
 
-@given(st.lists(VARYING, min_size=3, max_size=30))
-def test_heads_of_one_shape_are_read_as_if_each_were_the_first(parts: list[tuple[bytes, ...]]) -> None:
+@given(EXTRA, usually(st.just(b""), EXTRA), st.lists(VARYING, min_size=4, max_size=30))
+def test_heads_of_one_shape_are_read_as_if_each_were_the_first(
+    extra: bytes, last_extra: bytes, parts: list[tuple[bytes, ...]]
+) -> None:
     requests, responses = RequestReader(), ResponseReader()
-    for trace, colon, value, length, digits, connection in parts:
-        lines = b"Host: g\r\n%b%b%b%b\r\n%b%b\r\n\r\n" % (connection, trace, colon, value, length, digits)
+    for number, (trace, value, length, digits) in enumerate(parts):
+        own = last_extra if last_extra and number > len(parts) // 2 else extra
+        lines = b"Host: g\r\n%b%b%b\r\n%b%b\r\n\r\n" % (own + b"\r\n" if own else b"", trace, value, length, digits)
+        asked, answered = cut(b"POST /v1/x HTTP/1.1\r\n" + lines), cut(b"HTTP/1.1 200 OK\r\n" + lines)
+        assert request(requests, asked) == request(RequestReader(), asked)
+        assert response(responses, answered) == response(ResponseReader(), answered)
+
+
+def shaped(host: bytes, trace: bytes, length: bytes, connection: bytes) -> bytes:
+    return b"Host: %b\r\nX-Trace: %b\r\nContent-Length: %b\r\nConnection: %b\r\n\r\n" % (
+        host,
+        trace,
+        length,
+        connection,
+    )
+
+
+@pytest.mark.parametrize("odd", [*GOOD_VALUES, *BAD_VALUES, b"9" * 30])
+@pytest.mark.parametrize("place", range(4))
+def test_a_value_is_judged_in_a_known_shape_as_in_a_new_head(place: int, odd: bytes) -> None:
+    values = [b"g", b"1", b"5", b"keep-alive"]
+    values[place] = odd
+    requests, responses = RequestReader(), ResponseReader()
+    known = [shaped(b"h", b"%d" % n, b"%d" % n, b"keep-alive") for n in range(3)]
+    for lines in [*known, shaped(b"g", b"7", b"7", b"keep-alive"), shaped(*values), *known]:
         asked, answered = cut(b"POST /v1/x HTTP/1.1\r\n" + lines), cut(b"HTTP/1.1 200 OK\r\n" + lines)
         assert request(requests, asked) == request(RequestReader(), asked)
         assert response(responses, answered) == response(ResponseReader(), answered)
