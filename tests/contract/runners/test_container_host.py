@@ -211,6 +211,18 @@ async def test_an_exit_while_the_engine_is_away_is_told_once_it_is_back(containe
     assert (await end_of(hosted)).code == 8
 
 
+async def test_a_stop_while_the_engine_is_away_is_sent_once_it_is_back(container_world):
+    if container_world.name != "podman":
+        pytest.skip("dockerd without live-restore takes its containers along")
+    hosted = await container_world.shell("trap 'exit 8' TERM; while :; do sleep 0.05; done")
+    container_world.engine.kill()
+    await hosted.stop(signal.SIGTERM, 3600.0)
+    assert hosted.seen_alive()
+    await asyncio.to_thread(container_world.engine.start_again)
+    how = await end_of(hosted)
+    assert (how.code, how.stopped) == (8, True)
+
+
 # Names
 
 

@@ -50,6 +50,12 @@ class AgentProcess:
         with contextlib.closing(sqlite3.connect(self.home / "ledger.sqlite")) as db:
             return db.execute("SELECT ready FROM attempts WHERE worker = ?", (worker,)).fetchone() == (1,)
 
+    def remembers_state(self, worker: str) -> str:
+        """The last step of the worker that is on disk."""
+        with contextlib.closing(sqlite3.connect(self.home / "ledger.sqlite")) as db:
+            row = db.execute("SELECT state FROM attempts WHERE worker = ?", (worker,)).fetchone()
+        return row[0] if row else ""
+
     def log(self) -> str:
         return (self.home / "agent.log").read_text()
 

@@ -95,6 +95,21 @@ async def test_a_stop_in_the_middle_of_a_pull_ends_it_and_nothing_is_started(pla
     assert containers(engine) == []
 
 
+async def test_an_agent_that_dies_in_the_middle_of_a_pull_pulls_again_and_tells_no_step_twice(plane, agent, engine):
+    with serving() as registry:
+        registry.stall.clear()
+        await plane.want(served(engine, image=registry.image))
+        await plane.until(lambda: "Pulling" in plane.path(W))
+        await until_true(lambda: agent.remembers_state(W) == "Pulling")
+        await agent.kill()
+        await agent.start()
+        await plane.until(lambda: len(plane.reconciles) > 1)
+        registry.stall.set()
+        await plane.until(lambda: plane.ready(W))
+    assert plane.path(W) == ["Preparing", "Pulling", "Starting", "Running"]
+    assert len(containers(engine)) == 1
+
+
 async def test_a_container_survives_the_kill_of_the_agent_and_is_adopted(plane, agent, engine):
     await plane.want(served(engine))
     await plane.until(lambda: plane.ready(W))

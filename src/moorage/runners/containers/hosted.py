@@ -303,10 +303,11 @@ class HostedContainer:
         if not self.running.done():
             await self._withdraw()
             return
-        await self._signal(signal)
+        sent = False
         while not self.exited.done() and self._left_s() > 0:
             self._hurry.clear()
-            await self._wait(self.exited, self._left_s())
+            sent = sent or await self._signal(signal)
+            await self._wait(self.exited, self._left_s() if sent else min(RETRY_S, self._left_s()))
         pause = RETRY_S
         while not self.exited.done():
             await self._signal(signals.SIGKILL)
@@ -337,12 +338,14 @@ class HostedContainer:
                 continue
             await self._finish(Exit(None, stopped=True, error="it was taken away before it ran"))
 
-    async def _signal(self, number: int) -> None:
-        """Send it; what has ended meanwhile is looked at instead, and an engine that is away is asked again later."""
+    async def _signal(self, number: int) -> bool:
+        """Send it. False: it did not arrive; what has ended meanwhile is looked at instead."""
         try:
             await self._api.kill(self.container, number)
         except EngineError:
             await self.look()
+            return False
+        return True
 
     # Finding it again
 
