@@ -209,6 +209,15 @@ class SqlStore:
             ) from error
 
     def _on_reader(self, work: Callable[[sa.Connection], T]) -> T:
+        try:
+            return self._on_own_connection(work)
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            # The connection was lost, most often long ago and while idle: a read can be repeated on a new one.
+            return self._on_own_connection(work)
+
+    def _on_own_connection(self, work: Callable[[sa.Connection], T]) -> T:
         connection = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = self._engine.connect()

@@ -7,6 +7,7 @@ statements. No statement and no connection lives here.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -50,7 +51,7 @@ def build(*, postgres: bool) -> Tables:
     meta = sa.MetaData()
     return Tables(
         metadata=meta,
-        nouns={kind: _noun(meta, cls) for kind, cls in KINDS.items()},
+        nouns={kind: _noun(meta, cls, postgres) for kind, cls in KINDS.items()},
         history=_history(meta, postgres),
         keys=sa.Table(
             "idempotency_key",
@@ -102,7 +103,7 @@ def build(*, postgres: bool) -> Tables:
     )
 
 
-def _noun(meta: sa.MetaData, kind: type[Noun]) -> sa.Table:
+def _noun(meta: sa.MetaData, kind: type[Noun], postgres: bool) -> sa.Table:
     name = kind.kind.lower()
     searched = searched_fields(kind)
     table = sa.Table(
@@ -124,14 +125,9 @@ def _noun(meta: sa.MetaData, kind: type[Noun]) -> sa.Table:
         *(sa.Index(f"{name}_by_{c}", c) for c in searched),
     )
     if kind.kind in NAMED_ONCE:
-        sa.Index(
-            f"{name}_live_name",
-            table.c.namespace,
-            table.c.name,
-            unique=True,
-            sqlite_where=table.c.live,
-            postgresql_where=table.c.live,
-        )
+        # Naming an engine's option here would load its dialect, so the other's is left out.
+        where: dict[str, Any] = {"postgresql_where" if postgres else "sqlite_where": table.c.live}
+        sa.Index(f"{name}_live_name", table.c.namespace, table.c.name, unique=True, **where)
     return table
 
 

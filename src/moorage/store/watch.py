@@ -7,7 +7,6 @@ own commits wake at once, and others (a migration, a second command) can wait a 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import psycopg
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
@@ -70,6 +69,8 @@ class Watch:
             connection.close()
 
     async def _listen_for_ever(self, wakes: Wakes) -> None:
+        import psycopg  # an SQLite installation does without
+
         while True:
             try:
                 await self._listen(wakes)
@@ -78,6 +79,8 @@ class Watch:
                 await self._clock.sleep(RECONNECT_DELAY_S)
 
     async def _listen(self, wakes: Wakes) -> None:
+        import psycopg
+
         address = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
         async with await psycopg.AsyncConnection.connect(address, autocommit=True) as connection:
             await connection.execute(f"LISTEN {NOTIFY_CHANNEL}")

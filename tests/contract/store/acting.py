@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from moorage.clock import SystemClock
 from moorage.domain.changes import Change, Committed, Create, Fence, HistoryRow, Key, Step, Update, Write
 from moorage.domain.nouns import Deployment, Noun, Run, Worker
 from moorage.domain.reasons import Reason, ReasonClass
@@ -33,7 +34,7 @@ class Clock:
         return self.time
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(min(seconds, 0.05))
+        await SystemClock().sleep(min(seconds, 0.05))
 
 
 def why(code: str = "tested", **params: Any) -> Reason:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import psycopg
 import pytest
@@ -24,9 +25,14 @@ def postgres_server() -> Iterator[PostgresServer]:
         with PostgresServer.started(durable=False) as server:
             yield server
     except NoPostgres as error:
-        if os.environ.get("MOORAGE_REQUIRE_POSTGRES") == "1":
-            raise
-        pytest.skip(f"no PostgreSQL here: {error}")
+        do_without(error)
+
+
+def do_without(error: NoPostgres) -> NoReturn:
+    """Skip what asked for a server, or fail where one is required."""
+    if os.environ.get("MOORAGE_REQUIRE_POSTGRES") == "1":
+        raise error
+    pytest.skip(f"no PostgreSQL here: {error}")
 
 
 @pytest.fixture
