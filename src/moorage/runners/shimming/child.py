@@ -51,13 +51,16 @@ class Child:
         os.close(error_write)
         self.ticks = start_ticks(self.pid)
 
-    def release(self) -> tuple[int, str] | None:
-        """Let it execute. None when it did; else it is gone, with (exit code, error text)."""
+    def release(self) -> None:
+        """Let it execute."""
         try:
             os.write(self._gate, b"g")
         except BrokenPipeError:
             pass  # it met its error before the gate, and has said so
         os.close(self._gate)
+
+    def failure(self) -> tuple[int, str] | None:
+        """After `release`, once it has executed: None when it did; else it is gone, with (exit code, error text)."""
         error = b""
         while part := os.read(self._error, 4096):
             error += part

@@ -48,6 +48,8 @@ SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM = 1, 2, 9, 13, 15
 CHUNK_BYTES = 1 << 16
 DRAIN_CHUNKS_MAX = 32
 """Twice what a pipe can hold at most by default settings of the system (1 MiB)."""
+HEAD_START_MS = 2
+"""What a replacement gets before it is told of: waking up at its execve would put this process before it on its CPU."""
 SWEEP_PAUSE_MS, SWEEP_PAUSE_MAX_MS = 2, 500
 """Between two looks at a tree that is not empty yet: killed processes need a moment; an unkillable one, long."""
 
@@ -79,7 +81,8 @@ class Shim:
         """The whole life, in order."""
         self.cgroup.add(self.child.pid)
         self._write_identity()
-        failure = self.child.release()
+        self.child.release()
+        failure = self.child.failure()
         if failure is None:
             self._event("running")
             self._watch()
@@ -125,10 +128,11 @@ class Shim:
             except OSError:
                 return False
         (successor, output), self.standby = self.standby, None
-        if successor.release() is not None:
+        successor.release()
+        select.poll().poll(HEAD_START_MS)
+        if successor.failure() is not None:
             os.close(output)
             return False
-        os.sched_yield()  # its first instructions go before the telling of it
         self._drain()
         os.close(self.output)
         self.log.end_line()
