@@ -174,7 +174,9 @@ def serve_document(
 
 def _runtime_at(runtime: Runtime, base: str) -> Runtime:
     mounts = [m.model_copy(update={"source": _absolute(m.source, base)}) for m in runtime.mounts]
-    workdir = None if runtime.workdir is None else _absolute(runtime.workdir, base)
+    workdir = runtime.workdir
+    if workdir is not None and runtime.runner == "process":  # in a container it is a path of the image
+        workdir = _absolute(workdir, base)
     return runtime.model_copy(update={"workdir": workdir, "mounts": mounts})
 
 

@@ -250,3 +250,13 @@ def test_a_run_fills_in_what_follows_from_being_a_gang():
     assert (alone["on_failure"], alone["leader"], alone["groups"][0]["count"]) == ("RestartTask", None, 1)
     gang = normalise(document({**alone, "on_failure": None, "gang": {"min_available": 3}}))
     assert (gang["on_failure"], gang["leader"], gang["gang"]) == ("RestartJob", "worker-0", {"min_available": 3})
+
+
+def test_a_relative_mount_is_meant_from_the_spec_s_folder_and_a_container_s_working_directory_is_the_image_s():
+    text = """
+kind: Deployment
+name: a
+runtime: {runner: podman, image: i, workdir: srv, mounts: [{source: data, target: /data}]}
+"""
+    (found,) = parse_documents(text, source="a.yaml", base="/here")
+    assert (found.runtime.workdir, found.runtime.mounts[0].source) == ("srv", "/here/data")

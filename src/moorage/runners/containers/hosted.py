@@ -145,8 +145,7 @@ class HostedContainer:
             try:
                 found = await self._api.inspect(self.container)
             except EngineError as cause:
-                if not cause.unreachable:
-                    self.evidence.append(f"{self._api.name} could not say how it is: {cause.message}")
+                self.evidence += [] if cause.unreachable else [f"{self._api.name} does not say: {cause.message}"]
                 return
             await self._judge(found)
 
