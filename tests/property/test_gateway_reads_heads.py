@@ -189,7 +189,8 @@ def test_a_value_is_judged_in_a_known_shape_as_in_a_new_head(place: int, odd: by
     values[place] = odd
     requests, responses = RequestReader(), ResponseReader()
     known = [shaped(b"h", b"%d" % n, b"%d" % n, b"keep-alive") for n in range(3)]
-    for lines in [*known, shaped(b"g", b"7", b"7", b"keep-alive"), shaped(*values), *known]:
+    after = [shaped(b"h", b"%d" % n, b"%d" % n, b"keep-alive") for n in range(10, 13)]
+    for lines in [*known, shaped(b"g", b"7", b"7", b"keep-alive"), shaped(*values), *after]:
         asked, answered = cut(b"POST /v1/x HTTP/1.1\r\n" + lines), cut(b"HTTP/1.1 200 OK\r\n" + lines)
         assert request(requests, asked) == request(RequestReader(), asked)
         assert response(responses, answered) == response(ResponseReader(), answered)

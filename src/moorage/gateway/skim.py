@@ -36,7 +36,7 @@ def names_twice(body: bytes | bytearray) -> bool:
     the other chooses the model. Taking the last here as well would hold for one kind of parser only.
     """
     # A second look costs a parse, so it is taken only when the key is there twice at any depth, or in escapes.
-    if body.count(b'"model"') < 2 and b"\\u006" not in body:
+    if body.count(b'"model"') < 2 and (b"\\" not in body or b"\\u006" not in body):
         return False
     try:
         keys = json.loads(body, object_pairs_hook=_keys, parse_int=str, parse_float=str, parse_constant=str)
