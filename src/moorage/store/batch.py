@@ -62,18 +62,19 @@ class Applier:
 
     def _update_alone(self, group: Group, write: Update, actor: str) -> Committed:
         """Most changes are one update: all of it is checked before any of it is kept, so it needs no draft."""
+        history, now = group.history, group.now
         old = _loaded(group, write)
-        revised = revise(old, write, self._tables[write.kind], (actor, group.now, group.last_seq))
+        revised = revise(old, write, self._tables[write.kind], (actor, now, group.before + len(history)))
         if revised is None:
-            return Committed({old.uid: old.version}, group.cursor(), group.now)
+            return Committed({old.uid: old.version}, group.cursor(), now)
         new, lines = revised
         if new.shape.claims_name:
             names: dict[NameKey, str | None] = {}
             _claim(group, names, old, new)
             group.rename(names)
         group.rows[new.uid] = new
-        group.history += lines
-        return Committed({new.uid: new.version}, group.cursor(), group.now)
+        history += lines
+        return Committed({new.uid: new.version}, group.cursor(), now)
 
     def _write(self, draft: "_Draft", write: Write) -> None:
         if isinstance(write, Update):

@@ -93,7 +93,7 @@ def _is_news(old: Image, write: Update, reason: Reason) -> bool:
 def _with_fields(old: Image, fields: Mapping[str, Any], now: float) -> Image:
     """The next version of the row, with `fields` set; `doc` is only rewritten when a field of it is among them."""
     shape, namespace, name, searched = old.shape, old.namespace, old.name, old.searched
-    root, doc, parts = old.root, old.doc, old.parts
+    root, doc, members = old.root, old.doc, old.members
     if fields:
         if not shape.doc_set.issuperset(fields):
             fields = dict(fields)
@@ -102,7 +102,7 @@ def _with_fields(old: Image, fields: Mapping[str, Any], now: float) -> Image:
                 searched = tuple(fields.pop(c, v) for c, v in zip(shape.searched, searched, strict=True))
                 root = shape.root(old.uid, searched)
         if fields:
-            doc, parts = merged(old, fields)
+            doc, members = merged(old, fields)
     return Image(
         shape,
         old.uid,
@@ -116,5 +116,5 @@ def _with_fields(old: Image, fields: Mapping[str, Any], now: float) -> Image:
         searched,
         root,
         doc,
-        parts,
+        members,
     )

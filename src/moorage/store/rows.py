@@ -64,12 +64,16 @@ class Shape:
         return next((str(searched[place]) for place in self.roots if searched[place]), uid)
 
 
+Members = tuple[Mapping[str, int], list[str]]
+"""The members of a `doc`: where each stands, and each as JSON text, name and value."""
+
+
 @dataclass(slots=True)
 class Image:
     """A row as the writer handles it: columns decoded, `reason` and `doc` still JSON text.
 
     Decoding and encoding JSON is most of the cost of a write: an update that leaves `doc` alone never touches it, and
-    one that changes it leaves its members in `parts` for the next, each as JSON text, so that only what is set is
+    one that changes it leaves its `members` for the next, each as JSON text, so that only what is set is
     encoded. Being text, nothing of it can change under us.
     """
 
@@ -85,7 +89,7 @@ class Image:
     searched: tuple[Any, ...]
     root: str
     doc: bytes | str
-    parts: dict[str, str] | None = None
+    members: Members | None = None
 
     def get(self, field: str) -> Any:
         """A searched column, or None where the noun has none of that name."""
@@ -184,16 +188,28 @@ def image_of(shape: Shape, row: Noun, *, reason: str, now: float) -> Image:
     )
 
 
-def merged(old: Image, fields: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """`Image.doc` and `Image.parts` of a row after `fields` of its `doc` are set.
+def merged(old: Image, fields: Mapping[str, Any]) -> tuple[str, Members]:
+    """`Image.doc` and `Image.members` of a row after `fields` of its `doc` are set.
 
     Raises:
         InvalidSpec: a value has no JSON form.
     """
-    parts = dict(old.parts or {n: f"{dumps(n)}:{dumps(v)}" for n, v in orjson.loads(old.doc).items()})
+    places, texts = old.members or _members(old.doc)
+    texts = texts.copy()
     for name, value in fields.items():
-        parts[name] = f'"{name}":{dumps(value)}'
-    return f"{{{','.join(parts.values())}}}", parts
+        text = f'"{name}":{dumps(value)}'
+        if name in places:
+            texts[places[name]] = text
+        else:
+            places = {**places, name: len(texts)}
+            texts.append(text)
+    return f"{{{','.join(texts)}}}", (places, texts)
+
+
+def _members(doc: bytes | str) -> Members:
+    found = orjson.loads(doc)
+    places = {name: place for place, name in enumerate(found)}
+    return places, [f"{dumps(name)}:{dumps(value)}" for name, value in found.items()]
 
 
 def image_from(shape: Shape, values: Sequence[Any]) -> Image:
