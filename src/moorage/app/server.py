@@ -184,6 +184,9 @@ async def serve(config: ServerConfig) -> None:
         log.warning("the database was damaged and was recovered", lost=graph.store.recovered)
     gc.collect()
     gc.freeze()  # what was built at the start lives as long as the process; the collector need not walk it again
+    # A group of 256 transitions makes some thousand objects that live until it is on disk; by default each of them
+    # would be walked several times before that.
+    gc.set_threshold(20_000, 20, 100)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
