@@ -124,6 +124,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="moorage-bench-") as made:
         folder = Path(made)
         ours, bare = asyncio.run(crashes(folder, options.kills))
+        print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs (the floor below feels it too)")
         show("Moorage, restart_delay 0", ours)
         show("bare pidfd + posix_spawn", bare)
         home = None if options.no_peers else peers.install(folder)
