@@ -18,6 +18,9 @@ from moorage.ports import Clock, Store
 from moorage.wire.agent import Assignment, Launch, LaunchMount, Live, Ready, Stop, Work
 
 ASSIGNED = (WorkerState.PENDING, *sorted(ACTIVE_WORKER), WorkerState.STOPPING)
+LAUNCH, READY, LIVE = Launch(), Ready(), Live()
+"""Where a spec does not say."""
+
 ANSWERED = frozenset({MachineState.READY, MachineState.NOT_READY})
 
 
@@ -137,7 +140,7 @@ def _launch(worker: Worker, group: Mapping[str, Any], name: str) -> Launch:
     model: Mapping[str, Any] = group.get("model") or {}
     stop: Mapping[str, Any] = runtime.get("stop") or {}
     request: Mapping[str, Any] = worker.request or {}
-    defaults = Launch()
+    defaults = LAUNCH
     return Launch(
         runner=runtime.get("runner", "process"),
         command=tuple(runtime.get("command") or ()),
@@ -165,7 +168,7 @@ def _ready(runtime: Mapping[str, Any], model: Mapping[str, Any]) -> Ready | None
     asked: Mapping[str, Any] | None = runtime.get("ready")
     if asked is None:
         return None
-    defaults = Ready()
+    defaults = READY
     return Ready(
         path=asked.get("path", defaults.path),
         timeout_s=asked.get("timeout", defaults.timeout_s),
@@ -182,7 +185,7 @@ def _live(runtime: Mapping[str, Any]) -> Live | None:
     asked: Mapping[str, Any] | None = runtime.get("live")
     if asked is None:
         return None
-    defaults = Live()
+    defaults = LIVE
     return Live(
         path=asked.get("path", defaults.path),
         interval_s=asked.get("interval", defaults.interval_s),
