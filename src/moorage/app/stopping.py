@@ -42,6 +42,8 @@ def end(identity: Identity, name: str, *, keep: bool, limit_s: float) -> None:
     if name == "agent" and keep:
         processes.send(identity, signal.SIGKILL)  # an agent that is killed leaves its model servers to be adopted
     else:
+        if name == "agent":
+            _await_handler(identity)  # one that was just started again would die of it without stopping anything
         processes.send(identity, signal.SIGTERM)
     if not processes.wait_gone(identity, limit_s):
         say(f"{name}: pid {identity.pid} did not stop within {limit_s:g} s; killing it")
@@ -62,12 +64,18 @@ def revive_agent(home: Home, tell: Callable[[str], None]) -> Identity | None:
         return None
     tell("the agent is gone, but model servers of it run: starting it to stop them")
     _, identity = processes.start(home.command("agent"), home.log("agent"), home.root)
-    deadline = time.monotonic() + HANDLER_LIMIT_S
-    while identity is not None and processes.alive(identity) and time.monotonic() < deadline:
-        if processes.catches(identity, signal.SIGTERM):
-            return identity
-        time.sleep(0.05)  # the kernel tells of no such moment; the condition is the handler
+    if identity is not None:
+        _await_handler(identity)
     return identity
+
+
+def _await_handler(identity: Identity) -> None:
+    """Wait until an agent answers SIGTERM in its own way, within `HANDLER_LIMIT_S`."""
+    deadline = time.monotonic() + HANDLER_LIMIT_S
+    while processes.alive(identity) and time.monotonic() < deadline:
+        if processes.catches(identity, signal.SIGTERM):
+            return
+        time.sleep(0.05)  # the kernel tells of no such moment; the condition is the handler
 
 
 def say(text: str) -> None:
