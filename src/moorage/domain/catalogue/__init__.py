@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from moorage.domain.catalogue import deployments, guard, machines, operations, placement, replicas, runs, stops, workers
-from moorage.domain.reasons import ReasonType
+from moorage.domain.reason_types import ReasonType
 
 ANOTHER_NAMESPACE = "work in another namespace"
 """Stands in a reason's params for the name of work that its reader may not know of."""

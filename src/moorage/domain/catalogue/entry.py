@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from moorage.domain.reasons import ReasonClass, ReasonType
+from moorage.domain.reason_types import ReasonClass, ReasonType
 
 
 def waiting(

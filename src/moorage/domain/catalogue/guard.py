@@ -4,7 +4,7 @@
 """
 
 from moorage.domain.catalogue.entry import failed, progress, waiting
-from moorage.domain.reasons import ReasonType
+from moorage.domain.reason_types import ReasonType
 
 _EXPLAIN = "`moor rollout X explain` shows the evidence; mend the candidate, then apply it again."
 

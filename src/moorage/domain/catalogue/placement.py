@@ -1,7 +1,7 @@
 """Reasons of the queue (why a worker is not placed now) and of a machine (why it does not take a worker)."""
 
 from moorage.domain.catalogue.entry import failed, impossible, waiting
-from moorage.domain.reasons import ReasonType
+from moorage.domain.reason_types import ReasonType
 
 _PER_MACHINE = "Run `moor why` on it: it lists what keeps it off each machine and the smallest change that would help."
 _QUOTA = "It starts when other work of the namespace ends; `moor quota` shows the use, an administrator can raise it."
