@@ -22,6 +22,10 @@ class GatewayConfig:
         processes: always 1 so far; several gateways are several processes with their own ids and ports.
         upstream_idle_s: kept below 5 s, after which common model servers close idle connections, so that a request
             is not written to a connection that is being closed.
+        allowed_origins: web pages that may use it besides those of this machine and of its own host: an origin
+            (`https://chat.example`) or a host (`chat.example`); `*` allows all.
+        allowed_hosts: names it goes by besides its addresses, localhost and that of `advertise`; `*` is any name.
+            Empty: any when it listens beyond this machine, none when it does not.
     """
 
     host: str = "127.0.0.1"
@@ -41,6 +45,8 @@ class GatewayConfig:
     upstream_idle_s: float = 4.0
     drain_s: float = 60.0
     records_max: int = 10_000
+    allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.server_url.startswith(("http://", "https://")):
@@ -68,7 +74,8 @@ class GatewayConfig:
         missing = sorted({"server_url", "token", "state_dir", "gateway_id"} - set(values))
         if missing:
             raise InvalidSpec(f"gateway: setting {missing[0]!r} is missing", remedy="add it to the configuration file")
-        return cls(**{**values, "state_dir": Path(values["state_dir"])})
+        lists = {name: _words(name, values[name]) for name in ("allowed_origins", "allowed_hosts") if name in values}
+        return cls(**{**values, **lists, "state_dir": Path(values["state_dir"])})
 
     @classmethod
     def from_file(cls, path: Path) -> "GatewayConfig":
@@ -80,3 +87,9 @@ class GatewayConfig:
         if not isinstance(values, dict):
             raise InvalidSpec(f"gateway: {path} does not hold a JSON object", remedy="write one object of settings")
         return cls.from_mapping(values)
+
+
+def _words(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
+        raise InvalidSpec(f"gateway: {name} must be a list of names, not {value!r}", remedy='such as ["chat.example"]')
+    return tuple(value)

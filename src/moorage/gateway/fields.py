@@ -9,7 +9,7 @@ a value has no control characters. So every parser behind us reads the same line
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from moorage.gateway.shapes import Fields, Shape
 
@@ -29,13 +29,14 @@ _USUAL_WORDS = frozenset((b"keep-alive", b"close", b"upgrade", b"te"))
 _NEVER_NAMED = frozenset((b"content-length", b"transfer-encoding", b"host", b"authorization", b"content-type"))
 """Lines that frame or address the message stay whatever Connection says, else a client could take them away."""
 
-_PLAIN, _LENGTH, _CODING, _HOST = 0, 1, 2, 3
+_PLAIN, _LENGTH, _CODING, _HOST, _ORIGIN = 0, 1, 2, 3, 4
 # From here on the line ends at this hop.
-_HOP, _CONNECTION, _EXPECT, _REQUEST_ID = 4, 5, 6, 7
+_HOP, _CONNECTION, _EXPECT, _REQUEST_ID = 5, 6, 7, 8
 _KINDS = {
     b"content-length": _LENGTH,
     b"transfer-encoding": _CODING,
     b"host": _HOST,
+    b"origin": _ORIGIN,
     b"connection": _CONNECTION,
     b"expect": _EXPECT,
     b"x-request-id": _REQUEST_ID,
@@ -48,24 +49,33 @@ _KINDS = {
 }
 
 _Meaning = tuple[int, int, bytes, frozenset[bytes]]
-"""Kind, number (a length), text (an expectation, an id), words (of Connection)."""
+"""Kind, number (a length), text (an expectation, an id, a host, an origin), words (of Connection)."""
+
+Judge = Callable[[Sequence[bytes], Sequence[bytes]], None]
+"""Told the values of a head's Host lines and of its Origin lines; raises `BadHead` to refuse it."""
 
 
 class BadHead(Exception):
-    """A head that is refused. `status` is what the client gets."""
+    """A head that is refused. `status` and `code` are what the client gets."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, code: str = "bad_request") -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.code = code
 
 
 class FieldReader:
-    """Reads header lines and remembers what they mean; emptied when full."""
+    """Reads header lines and remembers what they mean; emptied when full.
 
-    __slots__ = ("_notable", "_plain", "_shapes")
+    Args:
+        judge: who may ask; None lets everybody.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_judge", "_notable", "_plain", "_shapes")
+
+    def __init__(self, judge: Judge | None = None) -> None:
+        self._judge = judge
         self._shapes: dict[bytes, Shape] = {}
         self._plain: set[bytes] = set()
         self._notable: dict[bytes, _Meaning] = {}
@@ -78,7 +88,7 @@ class FieldReader:
             lines: the others, without their line ends.
 
         Raises:
-            BadHead: a line is malformed, or the body's length is open to two readings.
+            BadHead: a line is malformed, the body's length is open to two readings, or the judge refuses it.
         """
         shape = self._shapes.get(first)
         if shape is not None:
@@ -98,7 +108,8 @@ class FieldReader:
         if any(kinds[at] in {_EXPECT, _REQUEST_ID} for at in stopping) or not fields[3] <= _USUAL_WORDS:
             return
         length_at = kinds.index(_LENGTH) if _LENGTH in kinds else -1
-        fixed = frozenset(at for at, kind in enumerate(kinds) if kind not in {_PLAIN, _HOST, _LENGTH})
+        # Host and Origin among them: a head that has the shape of one that was judged needs no judging
+        fixed = frozenset(at for at, kind in enumerate(kinds) if kind not in {_PLAIN, _LENGTH})
         holes = known.holes_with(lines) if known is not None else None
         if known is None and len(self._shapes) >= _SHAPES_MAX:
             self._shapes.clear()
@@ -108,7 +119,9 @@ class FieldReader:
 
     def _read(self, lines: Sequence[bytes]) -> Fields:
         plain, notable = self._plain, self._notable
-        length, framings, hosts = UNFRAMED, 0, 0
+        length, framings = UNFRAMED, 0
+        hosts: list[bytes] = []
+        origins: list[bytes] = []
         stopping: list[bytes] = []
         words, expect, request_id = _NO_WORDS, None, None
         for line in [line for line in lines if line not in plain]:
@@ -119,7 +132,9 @@ class FieldReader:
                 framings += 1
                 length = number
             elif kind == _HOST:
-                hosts += 1
+                hosts.append(text)
+            elif kind == _ORIGIN:
+                origins.append(text)
             else:
                 stopping.append(line)
                 if kind == _CONNECTION:
@@ -130,8 +145,10 @@ class FieldReader:
                     request_id = text or request_id
         if framings > 1:
             raise BadHead(400, "the body's length is said more than once")
+        if self._judge is not None and len(hosts) < 2:  # with two, whoever asks is refused as malformed
+            self._judge(hosts, origins)
         kept = _kept(lines, frozenset(stopping), words) if stopping else None
-        return kept, length, hosts, words, expect, request_id
+        return kept, length, len(hosts), words, expect, request_id
 
     def _learn(self, line: bytes) -> _Meaning:
         meaning = _meaning(line)

@@ -153,7 +153,7 @@ class ClientConnection(Exchange):
     def _refuse_head(self, error: BadHead) -> None:
         """Nothing after a bad head is read: where the next request begins is unknown."""
         self.request_id = self.hub.next_id()
-        body = answers.error_body(error.status, "bad_request", error.message)
+        body = answers.error_body(error.status, error.code, error.message)
         self.transport.write(answers.document(error.status, body, request_id=self.request_id, close=True))
         self._linger()
 

@@ -11,7 +11,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import httptools
 
-from moorage.gateway.fields import CHUNKED, UNFRAMED, BadHead, FieldReader, without
+from moorage.gateway.fields import CHUNKED, UNFRAMED, BadHead, FieldReader, Judge, without
 from moorage.gateway.shapes import Fields
 
 _CACHED_BYTES_MAX = 4096
@@ -95,12 +95,16 @@ class Remembered(Generic[T]):
 
 
 class RequestReader:
-    """Reads clients' heads."""
+    """Reads clients' heads.
+
+    Args:
+        judge: who may ask; None lets everybody.
+    """
 
     __slots__ = ("_fields", "_firsts", "_heads")
 
-    def __init__(self) -> None:
-        self._fields = FieldReader()
+    def __init__(self, judge: Judge | None = None) -> None:
+        self._fields = FieldReader(judge)
         self._heads: Remembered[RequestHead] = Remembered()
         self._firsts: Remembered[RequestLine] = Remembered()
 
@@ -108,7 +112,7 @@ class RequestReader:
         """A whole head, blank line included.
 
         Raises:
-            BadHead: malformed, or open to two readings.
+            BadHead: malformed, open to two readings, or refused by the judge.
         """
         head = self._heads.get(raw)
         if head is None:

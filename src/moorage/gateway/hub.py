@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from moorage.decide.serving.routes import EndpointState, Generation, Release, RouteSpec, TargetState
 from moorage.decide.serving.routing import Router
+from moorage.gateway.callers import Callers
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.heads import RequestReader, ResponseReader
 from moorage.gateway.measures import Ring, Stats
@@ -57,7 +58,7 @@ class Hub:
         self.stats: dict[EndpointState, Stats] = {}
         self.ring = Ring(config.records_max)
         self.own = OwnPaths(self, config.token)
-        self.requests = RequestReader()
+        self.requests = RequestReader(Callers(config).judge)
         self.unrouted = 0
         self.draining = False
         self.drained = asyncio.Event()

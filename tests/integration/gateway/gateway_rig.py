@@ -214,7 +214,8 @@ def get(path: str, extra: str = "") -> bytes:
 @asynccontextmanager
 async def running_gateway(state_dir: Path, **settings: object):  # type: ignore[no-untyped-def]
     """A gateway on a free port. Without `server_url` its control plane does not answer."""
-    values = {"server_url": "http://127.0.0.1:9", "token": "tok", "gateway_id": "g-1", "port": 0, **settings}
+    values = {"server_url": "http://127.0.0.1:9", "token": "tok", "gateway_id": "g-1", "port": 0}
+    values |= {"allowed_hosts": ("g", "h", "any"), **settings}
     gateway = Gateway(GatewayConfig(state_dir=state_dir, **values), QuietLog())  # type: ignore[arg-type]
     await gateway.start()
     host, _, port = gateway.address.rpartition(":")

@@ -201,6 +201,7 @@ async def start_process(tmp_path: Path, **settings: object) -> Process:
         "gateway_id": "g",
         "state_dir": str(tmp_path),
         "port": 0,
+        "allowed_hosts": ["g"],
     }
     config.write_text(json.dumps({**values, **settings}))
     process = await asyncio.create_subprocess_exec(
@@ -249,7 +250,11 @@ async def test_the_process_ends_gracefully_and_finishes_what_runs(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"nonsense": 1}, "unknown setting 'nonsense'"), ({"server_url": "ftp://x"}, "not an http(s) address")],
+    [
+        ({"nonsense": 1}, "unknown setting 'nonsense'"),
+        ({"server_url": "ftp://x"}, "not an http(s) address"),
+        ({"allowed_origins": "https://a"}, "allowed_origins must be a list"),
+    ],
 )
 async def test_bad_settings_end_the_process_with_what_to_do(
     tmp_path: Path, settings: dict[str, object], message: str
