@@ -1,7 +1,9 @@
 """Probes of a server that was ready: still answering, or not.
 
 A number of failed probes in a row withdraws it (news, not an end); failing without a break for longer than the spec
-allows ends it. Called by the agent once a worker is ready; what an answer means is `readiness.judge_health`.
+allows ends it. A probe may take as long as the interval (1 s at least, 10 s at most), and the next begins an interval
+after it began: a server that hangs is withdrawn `failures` intervals and one time-out after it was last well. Called by
+the agent once a worker is ready; what an answer means is `readiness.judge_health`.
 """
 
 from collections.abc import Callable
@@ -10,10 +12,11 @@ import httpx
 
 from moorage.domain.reasons import Reason, reason
 from moorage.ports import Clock
-from moorage.runners.readiness import PROBE_TIMEOUT_S, body_of, describe, judge_health
+from moorage.runners.probing import PROBE_TIMEOUT_S, ProbeFailed, probe
+from moorage.runners.readiness import judge_health
 from moorage.wire.agent import Live
 
-PROBE_TIMEOUT_MIN_S = 2.0
+PROBE_TIMEOUT_MIN_S = 1.0
 """A busy server may well take a second to answer."""
 
 
@@ -45,9 +48,12 @@ class LivenessProbe:
         live, clock = self._live, self._clock
         failed = 0
         since = 0.0
+        wait_s = live.interval_s
         while True:
-            await clock.sleep(live.interval_s)
+            await clock.sleep(wait_s)
+            began = clock.monotonic()
             error, status = await self._probe()
+            wait_s = max(0.0, began + live.interval_s - clock.monotonic())
             if error is None:
                 if failed >= live.failures:
                     on_back()
@@ -62,11 +68,12 @@ class LivenessProbe:
 
     async def _probe(self) -> tuple[str | None, int | None]:
         """(error or None, status or None)."""
+        live = self._live
         try:
-            response = await self._http.get(self._base_url + self._live.path, timeout=self._timeout_s)
-        except httpx.HTTPError as cause:
-            return describe(cause), None
-        answer = judge_health(self._live.path, response.status_code, body_of(response))
-        if answer.why is None:
-            return None, response.status_code
-        return str(answer.why.params.get("error") or f"status {response.status_code}"), response.status_code
+            answer = await probe(self._http, "GET", self._base_url + live.path, total_s=self._timeout_s)
+        except ProbeFailed as cause:
+            return cause.error, cause.status
+        judged = judge_health(live.path, answer.status, answer.json)
+        if judged.why is None:
+            return None, answer.status
+        return str(judged.why.params.get("error") or f"status {answer.status}"), answer.status

@@ -2,7 +2,8 @@
 
 `GET /health` first: refused connections, 503 and a body that says "loading" mean wait; 502, 504 and a body that
 carries an error mean that it is up and cannot serve. Then `GET /v1/models` must list the expected id and aliases, and
-where the spec asks for it a real request must work. Everything is structured; nothing is read out of log text.
+where the spec asks for it a real request must work. Everything is structured; nothing is read out of log text. Each
+question is bounded in size and time (`probing.py`); a body over its limit is a failure, after a few looks in a row.
 Called by the agent for each worker with a readiness check; probes of a ready server are in `liveness.py`.
 """
 
@@ -15,12 +16,12 @@ import httpx
 
 from moorage.domain.reasons import Reason, reason
 from moorage.ports import Clock
+from moorage.runners.probing import BODY_BYTES_MAX, ProbeFailed, TooLarge, probe
 from moorage.runners.progress import Progress
 from moorage.wire.agent import Ready
 
 WRONG_POLLS = 3
 """Polls in a row after which a wrong model or a failing request is final: some servers list a model late."""
-PROBE_TIMEOUT_S = 10.0
 PROGRESS_EVERY_S = 2.0
 _WORKING = frozenset({"ok", "healthy", "ready", "no slot available"})
 
@@ -116,41 +117,49 @@ class ReadinessCheck:
     async def _health(self) -> Answer:
         path = self._check.path
         try:
-            response = await self._http.get(self._base_url + path, timeout=PROBE_TIMEOUT_S)
-        except httpx.HTTPError as cause:
-            return Answer(reason("ready.waiting", path=path, error=describe(cause)))
-        return judge_health(path, response.status_code, body_of(response))
+            answer = await probe(self._http, "GET", self._base_url + path)
+        except ProbeFailed as cause:
+            return _unanswered(path, cause)
+        return judge_health(path, answer.status, answer.json)
 
     async def _models(self, model: str) -> Answer:
-        expected = (model, *self._check.aliases)
+        expected, path = (model, *self._check.aliases), "/v1/models"
         try:
-            response = await self._http.get(self._base_url + "/v1/models", timeout=PROBE_TIMEOUT_S)
-        except httpx.HTTPError as cause:
-            return Answer(reason("ready.waiting", path="/v1/models", error=describe(cause)))
-        if response.status_code == 503:
-            return Answer(reason("ready.waiting", path="/v1/models", status=503))
-        listed = listed_models(body_of(response)) if response.status_code == 200 else []
+            answer = await probe(self._http, "GET", self._base_url + path, bytes_max=BODY_BYTES_MAX)
+        except ProbeFailed as cause:
+            return _unanswered(path, cause)
+        if answer.status == 503:
+            return Answer(reason("ready.waiting", path=path, status=503))
+        listed = listed_models(answer.json) if answer.status == 200 else []
         if set(expected) <= set(listed):
             return Answer()
         return Answer(
-            reason("ready.wrong_model", expected=", ".join(expected), listed=", ".join(listed) or "nothing"),
+            reason("ready.wrong_model", expected=", ".join(expected), listed=", ".join(listed)[:500] or "nothing"),
             final=True,
             patient=True,
         )
 
     async def _request(self) -> Answer:
         wanted = dict(self._check.request or {})
-        path = str(wanted.pop("path", "/v1/chat/completions"))
-        body = wanted.pop("body", wanted)
+        url = self._base_url + str(wanted.pop("path", "/v1/chat/completions"))
+        body, limit = wanted.pop("body", wanted), self._check.timeout_s
         try:
-            response = await self._http.post(self._base_url + path, json=body, timeout=self._check.timeout_s)
-        except httpx.HTTPError as cause:
-            return Answer(reason("ready.request_failed", error=describe(cause)), final=True, patient=True)
-        if response.is_success:
+            answer = await probe(self._http, "POST", url, bytes_max=BODY_BYTES_MAX, total_s=limit, body=body)
+        except ProbeFailed as cause:
+            why = reason("ready.request_failed", error=cause.error, status=cause.status)
+            return Answer(why, final=True, patient=True)
+        if 200 <= answer.status < 300:
             return Answer()
-        text = error_in(body_of(response)) or response.text[:500]
-        why = reason("ready.request_failed", error=text, status=response.status_code)
-        return Answer(why, final=response.status_code != 503, patient=True)
+        text = error_in(answer.json) or answer.text[:500]
+        why = reason("ready.request_failed", error=text, status=answer.status)
+        return Answer(why, final=answer.status != 503, patient=True)
+
+
+def _unanswered(path: str, cause: ProbeFailed) -> Answer:
+    """Nothing to judge: waiting, unless what came was too much, which is final when it comes again and again."""
+    endless = isinstance(cause, TooLarge)
+    why = reason("ready.failed" if endless else "ready.waiting", path=path, status=cause.status, error=cause.error)
+    return Answer(why, final=endless, patient=endless)
 
 
 def judge_health(path: str, status: int, body: Any) -> Answer:
@@ -201,20 +210,3 @@ def listed_models(body: Any) -> list[str]:
             aliases = row.get("aliases")
             out.extend(a for a in aliases if isinstance(a, str)) if isinstance(aliases, list) else None
     return out
-
-
-def body_of(response: httpx.Response) -> Any:
-    """The body as JSON, else None."""
-    try:
-        return response.json()
-    except ValueError:
-        return None
-
-
-def describe(cause: httpx.HTTPError) -> str:
-    """A short, stable text: the same trouble must give the same reason each time."""
-    if isinstance(cause, httpx.ConnectError):
-        return "connection refused"
-    if isinstance(cause, httpx.TimeoutException):
-        return "no answer in time"
-    return type(cause).__name__

@@ -78,7 +78,11 @@ class Ready(Message):
 
 
 class Live(Message):
-    """Probing after ready (spec `runtime.live`)."""
+    """Probing after ready (spec `runtime.live`).
+
+    A probe may take an interval (1 s at least, 10 s at most) and the next begins an interval after it began, so a server
+    that hangs is withdrawn after `failures` intervals and one time-out.
+    """
 
     path: str = "/health"
     interval_s: float = 5.0
