@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moorage.client.session import Session, fleet_path
-from moorage.client.waiting import DEPLOYMENT_GOALS, Beside, Bound, Goal, judge, needs_beside
+from moorage.client.waiting import DEPLOYMENT_GOALS, Beside, Bound, Failed, Goal, judge, needs_beside
 from moorage.client.watching import Outcome, Sight, Watch, watch
 from moorage.domain.errors import InvalidSpec, NotFound
 
@@ -55,7 +55,12 @@ class _Watched:
         beside = Beside()
         if needs_beside(found, self._bound) and not found.get("deleted"):
             beside = await self._beside(lambda: max(until - clock.monotonic(), 0.05))
-        return Sight(found, judge(self._goal, found, self._bound, beside))
+        verdict = judge(self._goal, found, self._bound, beside)
+        if isinstance(verdict, Failed) and beside != Beside():
+            # What ended beside it was read later, and ended in one change with the deployment: show what belongs to it.
+            found = await self._deployment(max(until - clock.monotonic(), 0.05))
+            verdict = judge(self._goal, found, self._bound, beside)
+        return Sight(found, verdict)
 
     async def _deployment(self, limit_s: float) -> Json:
         try:

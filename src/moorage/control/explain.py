@@ -11,10 +11,13 @@ from itertools import takewhile
 from typing import Any
 
 from moorage.control.scheduling import load_rooms
+from moorage.control.views_serving import open_operation
 from moorage.decide.scheduling.cycle import Look, look_at, ordered, waiting_reason
 from moorage.decide.scheduling.snapshot import Placement, Request, Room, SchedulingSnapshot, owner_of
+from moorage.decide.serving.phase import deployment_phase
+from moorage.decide.serving.readiness import first_unready
 from moorage.domain.errors import NotFound
-from moorage.domain.nouns import Deployment, Noun, Replica, Run, Worker
+from moorage.domain.nouns import Deployment, Noun, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import Reason
 from moorage.domain.states import TERMINAL_REPLICA, WorkerState
 from moorage.ports import Store
@@ -55,12 +58,19 @@ class Explanation:
         alive = [r for r in replicas if r.status not in TERMINAL_REPLICA]
         runs = await self._store.find(Run, uid=[r.run for r in alive]) if alive else []
         answer = await self._explain(deployment, str(deployment.status), deployment.reason, runs)
+        answer["phase"] = await self._phase(deployment, alive)
+        answer["unready"] = _unready(first_unready(alive)) if answer["queue"] is None else None
         answer["replicas"] = [
             {"name": r.name, "status": str(r.status), "reason": _wire(r.reason), "routed": r.routed} for r in alive
         ]
         if deployment.last_failure:
             answer["last_failure"] = dict(deployment.last_failure)
         return answer
+
+    async def _phase(self, deployment: Deployment, alive: Sequence[Replica]) -> str:
+        revisions = await self._store.find(Revision, deployment=deployment.uid)
+        operation = open_operation(deployment, await self._store.find(Operation, target=deployment.uid))
+        return str(deployment_phase(deployment, revisions, alive, operation, deployment.updated_at))
 
     async def _explain(self, subject: Noun, state: str, reason: Reason | None, runs: Sequence[Run]) -> Answer:
         workers = await self._store.find(Worker, run=[r.uid for r in runs]) if runs else []
@@ -147,6 +157,13 @@ def changes(request: Request, placement: Placement, owner: str, rooms: Sequence[
         if found.fits:
             out.append({"change": change, "effect": f"starts on {found.fits[0].machine.name}", "verified": True})
     return out
+
+
+def _unready(replica: Replica | None) -> Answer | None:
+    """The first replica that gets no requests though it is wanted, with what it waits for."""
+    if replica is None:
+        return None
+    return {"name": replica.name, "status": str(replica.status), "reason": _wire(replica.reason)}
 
 
 def _wire(reason: Reason | None) -> Answer | None:

@@ -55,8 +55,9 @@ class Reader:
         return row
 
     async def deployments(self, namespace: str, wanted: Page) -> JsonObject:
-        """One page of a namespace's deployments."""
+        """One page of a namespace's deployments, by name within the page (pages go on by uid, to stay right)."""
         rows, following = await page(self._store, Deployment, wanted, namespace=namespace)
+        rows.sort(key=lambda r: (r.name, r.uid))
         return {"items": await self._deployment_objects(rows), "next": following}
 
     async def deployment(self, namespace: str, name: str) -> JsonObject:
@@ -86,8 +87,9 @@ class Reader:
         return [{"revision": r["id"], "number": r["number"], **d} for r in revisions for d in r["decisions"]]
 
     async def runs(self, namespace: str, wanted: Page) -> JsonObject:
-        """One page of a namespace's runs."""
+        """One page of a namespace's runs, oldest first within the page (pages go on by uid)."""
         rows, following = await page(self._store, Run, wanted, namespace=namespace)
+        rows.sort(key=_age)
         return {"items": await self._run_objects(rows), "next": following}
 
     async def run(self, namespace: str, name: str) -> JsonObject:
@@ -107,8 +109,9 @@ class Reader:
         return worker_object(row, await self._machines([row.machine]))
 
     async def machines(self, wanted: Page) -> JsonObject:
-        """One page of machines."""
+        """One page of machines, by name within the page (pages go on by uid)."""
         rows, following = await page(self._store, Machine, wanted)
+        rows.sort(key=lambda r: (r.name, r.uid))
         held = _by(await self._store.holdings(), lambda h: str(h["machine"]))
         return {"items": [machine_object(r, held[r.uid]) for r in rows], "next": following}
 
@@ -118,9 +121,10 @@ class Reader:
         return machine_object(row, await self._store.holdings(row.uid))
 
     async def operations(self, wanted: Page, target: str | None = None, state: str | None = None) -> JsonObject:
-        """One page of operations, over ones included."""
+        """One page of operations, over ones included, oldest first within the page (pages go on by uid)."""
         where = {k: v for k, v in (("target", target), ("state", state)) if v is not None}
         rows, following = await page(self._store, Operation, wanted, **where)
+        rows.sort(key=_age)
         names = await self._target_names(rows)
         return {"items": [operation_object(r, names.get(r.target)) for r in rows], "next": following}
 

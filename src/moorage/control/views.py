@@ -93,7 +93,8 @@ def operation_object(row: Operation, target_name: str | None = None) -> JsonObje
 
 
 def tombstone_object(row: Mapping[str, Any]) -> JsonObject:
-    """What is left of a deleted object."""
+    """What is left of a deleted object. `actor` is who asked for it where that is known, not who carried it out."""
+    why = plain(row["reason"])
     return {
         "kind": row["kind"],
         "id": row["uid"],
@@ -103,8 +104,8 @@ def tombstone_object(row: Mapping[str, Any]) -> JsonObject:
         "deleted_at": iso(row["at"]),
         "state": row["state"],
         "digest": row["digest"],
-        "reason": plain(row["reason"]),
-        "actor": row["actor"],
+        "reason": why,
+        "actor": ((why or {}).get("params") or {}).get("by") or row["actor"],
     }
 
 

@@ -233,3 +233,22 @@ def test_a_deployment_whose_tombstone_is_gone_as_well_was_deleted_all_the_same()
     missing = httpx.Response(404, json={"code": "not_found", "message": "there is no Deployment default/gemma"})
     script = Script(deployment("DEACTIVATING"), missing)
     assert not client_of(script).deployments.wait("gemma", "stopped").serving
+
+
+def test_a_failed_revision_is_told_with_the_state_that_its_deployment_ended_in():
+    """The revision is read after the deployment and ends in one change with it: the deployment is looked at again."""
+    failed = {"id": "rev-2", "number": 1, "state": "failed", "reason": {"code": "revision.failed", "message": "x"}}
+    before = deployment("LOADING_MODEL", active_revision=None, candidate_revision="rev-2")
+    failure = {"reason": {"code": "exited", "message": "Exited with code 3"}, "exit_code": 3, "log": "boom"}
+    after = deployment("DEPLOY_FAILED", active_revision=None, last_failure=failure)
+    script = Script(before, after, revision=failed)
+    with pytest.raises(WaitFailed, match="revision 1 ended failed") as caught:
+        client_of(script).deployments.apply(SPEC).wait("live")
+    assert caught.value.last["phase"] == "DEPLOY_FAILED"
+    assert "exit code 3" in caught.value.message
+
+
+def test_a_time_out_says_what_the_server_answered_last():
+    why = {"code": "deploy.unready", "message": "0 of 1 replicas ready: it answers /health with status 503"}
+    with pytest.raises(WaitTimeout, match="0 of 1 replicas ready: it answers /health with status 503"):
+        client_of(Script(deployment("LOADING_MODEL", reason=why))).deployments.wait("gemma", "live", timeout_s=2)

@@ -188,3 +188,14 @@ def test_a_tombstone_says_what_it_was_and_why_it_went() -> None:
     assert (told["id"], told["deleted"], told["deleted_at"]) == ("d", True, "1970-01-01T00:00:00.000Z")
     assert told["reason"] == why.to_wire()
     assert tombstone_object({**kept, "reason": why.to_wire()}) == told
+
+
+def test_a_tombstone_names_who_asked_and_not_the_controller_that_carried_it_out() -> None:
+    kept = {
+        "uid": "d", "kind": "Deployment", "namespace": "default", "name": "gemma", "digest": None, "state": "stopped",
+        "reason": reason("deploy.deleted", by="person:ann"), "actor": "controller:serving", "at": 0.0,
+    }  # fmt: skip
+    told = tombstone_object(kept)
+    assert told["actor"] == "person:ann"
+    assert told["reason"]["message"] == "Deleted by person:ann"
+    assert tombstone_object({**kept, "reason": reason("run.deleted")})["actor"] == "controller:serving"

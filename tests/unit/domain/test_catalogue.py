@@ -77,6 +77,7 @@ BEYOND = """
 worker.placed prepare.started gang.barrier_open worker.returned worker.late_report worker.deleted run.deleted
 ready.waiting ready.failed ready.wrong_model ready.request_failed ready.timed_out ready.stalled ready.passed
 live.failing live.failed node.no_engine node.ports_spent machine.agent_restarted
+deploy.unready run.stopping
 deploy.ready deploy.pausing deploy.pause_aborted deploy.changed replica.not_ready replica.stopped replica.deleted
 revision.deleted op.started op.step_done op.deleted worker.gone
 """

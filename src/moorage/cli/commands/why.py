@@ -20,9 +20,11 @@ def why(session: Session, name: str) -> None:
 def words(name: str, found: dict[str, Any]) -> str:
     """The answer in sentences."""
     reason = found.get("reason") or {}
-    lines = [f"{name} is {found.get('state')}: {reason.get('message') or 'no reason is recorded'}"]
+    word = found.get("phase") or found.get("state")
+    lines = [f"{name} is {word}: {reason.get('message') or 'no reason is recorded'}"]
     if reason.get("advice"):
         lines.append(f"  advice: {reason['advice']}")
+    lines += _unready(found.get("unready") or {})
     queue = found.get("queue") or {}
     if queue.get("position"):
         ahead = queue.get("ahead") or []
@@ -37,6 +39,15 @@ def words(name: str, found: dict[str, Any]) -> str:
         lines.append("  what would change it:")
         lines += [f"    - {_change(change)}" for change in changes]
     return "\n".join(lines)
+
+
+def _unready(replica: dict[str, Any]) -> list[str]:
+    """The first replica that is not ready, and what to do about it."""
+    reason = replica.get("reason") or {}
+    if not reason:
+        return []
+    lines = [f"  replica {replica.get('name')} is {replica.get('status')}: {reason.get('message')}"]
+    return [*lines, f"    advice: {reason['advice']}"] if reason.get("advice") else lines
 
 
 def _machines(group: dict[str, Any]) -> str:

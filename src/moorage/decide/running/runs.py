@@ -48,7 +48,15 @@ def _match(run: Run, workers: list[Worker]) -> Derived:
         code = "run.serving" if run.replica else "run.running"
         return Derived(RunState.RUNNING, "workers_running", reason(code, ready=running, total=total))
     waiting = next(w for w in workers if w.state is WorkerState.DOWN or w.state not in ENDED_WORKER)
-    return Derived(RunState.PENDING, "workers_waiting", waiting.reason or reason("run.workers_waiting"))
+    return Derived(RunState.PENDING, "workers_waiting", _waiting_reason(waiting, total))
+
+
+def _waiting_reason(worker: Worker, total: int) -> Reason:
+    """That of the worker; of one that is being stopped, that this is what goes on."""
+    if worker.state is WorkerState.STOPPING and (worker.reason is None or worker.reason.code != "stop.unkillable"):
+        why = worker.reason.message if worker.reason else None
+        return reason("run.stopping", worker=worker.name, why=why)
+    return worker.reason or reason("run.workers_waiting", total=total)
 
 
 def _failed_for_good(run: Run, worker: Worker) -> bool:

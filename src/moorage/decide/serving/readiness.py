@@ -1,11 +1,19 @@
 """Stage 3: what a ready replica means for its deployment and its first revision."""
 
+from collections.abc import Iterable
+
 from moorage.decide.decision import Draft
 from moorage.decide.serving.phase import desired_replicas, initial_scale
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.nouns import Replica, Revision
 from moorage.domain.reasons import reason
-from moorage.domain.states import DeploymentStatus, ReplicaStatus, RevisionState
+from moorage.domain.states import TERMINAL_REPLICA, DeploymentStatus, ReplicaStatus, RevisionState
+
+UNREADY = frozenset({"replica.queued", "replica.not_ready", "replica.withdrawn"})
+"""Reasons of a replica that say with `why` what keeps requests from it."""
+
+PASSING = frozenset({"deploy.unready", "deploy.retry"})
+"""Reasons of a deployment that are not true any more once nothing of it waits."""
 
 
 def note_ready(draft: Draft, snapshot: ServingSnapshot) -> None:
@@ -36,13 +44,37 @@ def note_ready(draft: Draft, snapshot: ServingSnapshot) -> None:
 
 
 def _say_ready(draft: Draft, snapshot: ServingSnapshot, ready: int) -> None:
-    """The deployment's own reason counts its ready replicas, once it has had one and unless it waits to retry."""
+    """The deployment's own reason counts its ready replicas, and says what none is ready for, unless it waits to retry.
+
+    Before it ever had one, `created` and what follows it stand until there is something to tell.
+    """
     deployment = draft.row(snapshot.deployment)
     waits = deployment.retry_at is not None and deployment.retry_at > draft.now and not ready
     if deployment.status is not DeploymentStatus.CREATED or deployment.deleting or waits:
         return
-    if ready or deployment.ever_ready:
-        draft.because(deployment, reason("deploy.ready", ready=ready, desired=desired_replicas(deployment)))
+    desired = desired_replicas(deployment)
+    why = None if ready else first_unready_why(draft.of(Replica))
+    if why is not None:
+        draft.because(deployment, reason("deploy.unready", ready=ready, desired=desired, why=why))
+    elif ready or deployment.ever_ready or (deployment.reason and deployment.reason.code in PASSING):
+        draft.because(deployment, reason("deploy.ready", ready=ready, desired=desired))
+
+
+def first_unready(replicas: Iterable[Replica]) -> Replica | None:
+    """The lowest ordinal's replica that is wanted, gets no requests, and says what it waits for."""
+    waiting = [
+        r
+        for r in replicas
+        if r.status not in TERMINAL_REPLICA and r.stopping is None and not r.routed and r.reason is not None
+    ]
+    telling = [r for r in waiting if r.reason is not None and r.reason.code in UNREADY]
+    return min(telling, key=lambda r: (r.ordinal, -r.attempt, r.uid), default=None)
+
+
+def first_unready_why(replicas: Iterable[Replica]) -> str | None:
+    """What that replica waits for."""
+    replica = first_unready(replicas)
+    return str(replica.reason.params["why"]) if replica is not None and replica.reason is not None else None
 
 
 def _activate(draft: Draft, snapshot: ServingSnapshot) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.decide.decision import Draft
-from moorage.decide.running.runs import derive
+from moorage.decide.running.runs import RUNNING, derive
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.failures import FailReason, replica_failure
 from moorage.domain.nouns import Deployment, Replica, Run, Worker
@@ -67,6 +67,7 @@ def _only_goes_on(run: Run, why: Reason) -> bool:
     known = run.reason
     return (
         run.state is RunState.PENDING
+        and why.code != "run.stopping"
         and why.klass is ReasonClass.PROGRESS
         and known is not None
         and known.klass is ReasonClass.PROGRESS
@@ -85,6 +86,8 @@ def _follow_replica(
         return _lost(draft, snapshot, replica, worker)
     _forward(draft, replica, worker)
     _route(draft, replica, worker)
+    if draft.row(replica).status is replica.status and replica.stopping is None:
+        _say_why_not_ready(draft, replica, worker)
     return None
 
 
@@ -96,7 +99,8 @@ def _forward(draft: Draft, replica: Replica, worker: Worker) -> None:
     if wanted is ReplicaStatus.PULLING and replica.status is ReplicaStatus.PENDING:
         draft.step(replica, wanted, "pulling", reason("replica.pulling"), machine=worker.machine)
     elif wanted is ReplicaStatus.INITING:
-        draft.step(replica, wanted, "initing", reason("replica.starting"), machine=worker.machine)
+        why = _not_ready(worker) or reason("replica.starting")
+        draft.step(replica, wanted, "initing", why, machine=worker.machine)
     elif wanted is ReplicaStatus.RUNNING:
         draft.step(
             replica,
@@ -107,6 +111,29 @@ def _forward(draft: Draft, replica: Replica, worker: Worker) -> None:
             address=worker.address,
             ready_at=draft.now,
         )
+
+
+def _not_ready(worker: Worker) -> Reason | None:
+    """What keeps a server that runs from being ready, as its machine last saw it."""
+    why = worker.reason
+    if worker.state not in RUNNING or why is None or why.klass is ReasonClass.PROGRESS:
+        return None
+    return reason("replica.not_ready", why=why.message)
+
+
+def _say_why_not_ready(draft: Draft, replica: Replica, worker: Worker) -> None:
+    """A replica that waits says for what, as its worker does: written when what it waits for changes."""
+    current, why = draft.row(replica), worker.reason
+    if current.status is ReplicaStatus.PENDING:
+        queues = worker.state is WorkerState.PENDING and worker.machine is None
+        if queues and why is not None and why.klass in (ReasonClass.WAITING, ReasonClass.IMPOSSIBLE):
+            draft.because(replica, reason("replica.queued", why=why.message))
+        elif not queues and current.reason is not None and current.reason.code == "replica.queued":
+            draft.because(replica, reason("replica.created"))
+    elif current.status is ReplicaStatus.INITING:
+        draft.because(replica, _not_ready(worker) or reason("replica.starting"))
+    elif current.status is ReplicaStatus.RUNNING and not current.routed:
+        _withdraw(draft, replica, _withdrawal(worker))
 
 
 def _status(worker: Worker) -> ReplicaStatus | None:
@@ -136,6 +163,8 @@ def _route(draft: Draft, replica: Replica, worker: Worker) -> None:
         if not current.routed:
             draft.set(replica, routed=True, routed_why=None, address=worker.address)
             draft.note(replica, reason("replica.routed"))
+            if current.status is replica.status:  # it was ready before: what is said of it is true again
+                draft.because(replica, reason("replica.ready"))
         return
     if current.routed:
         _withdraw(draft, replica, _withdrawal(worker))
@@ -148,15 +177,13 @@ def _withdrawal(worker: Worker) -> Reason:
 
 
 def _withdraw(draft: Draft, replica: Replica, why: Reason) -> None:
+    """Out of routing, and as long as it is, its own reason says why."""
     draft.set(replica, routed=False, routed_why=why.to_wire())
-    draft.note(replica, why)
+    draft.because(replica, why)
 
 
 def _lost(draft: Draft, snapshot: ServingSnapshot, replica: Replica, worker: Worker) -> Failure | None:
     """Withdrawn at once; given up when the return window is over or a replacement is ready, whichever is first."""
-    current = draft.row(replica)
-    if current.routed:
-        _withdraw(draft, replica, _withdrawal(worker))
     until = (worker.ended_at or worker.updated_at) + RETURN_WINDOW_S
     replaced = any(
         r.uid != replica.uid and r.ordinal == replica.ordinal and r.routed and r.stopping is None
@@ -164,6 +191,8 @@ def _lost(draft: Draft, snapshot: ServingSnapshot, replica: Replica, worker: Wor
     )
     if draft.now < until and not replaced and replica.stopping is None:
         draft.look_again(until)
+        if replica.status is ReplicaStatus.RUNNING:
+            _withdraw(draft, replica, _withdrawal(worker))
         return None
     draft.set(snapshot.runs[replica.run], cancel={"cause": "run_ended", "text": None, "at": draft.now})
     if replica.stopping is not None:
@@ -179,7 +208,9 @@ def _ended(draft: Draft, deployment: Deployment, replica: Replica, run: Run, wor
     if replica.status in TERMINAL_REPLICA:
         return None
     if draft.row(replica).routed:
-        _withdraw(draft, replica, _withdrawal(worker))
+        why = _withdrawal(worker)
+        draft.set(replica, routed=False, routed_why=why.to_wire())
+        draft.note(replica, why)
     if replica.stopping is not None:
         code, params = replica.stopping["code"], replica.stopping.get("params") or {}
         draft.step(replica, ReplicaStatus.STOPPED, "stopped", reason(code, **params), ended_at=draft.now)

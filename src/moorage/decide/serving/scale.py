@@ -71,7 +71,7 @@ def _ask_to_stop(draft: Draft, deployment: Deployment, replica: Replica) -> None
     if replica.routed:
         why = reason("replica.withdrawn", why=_why_stopped(deployment))
         draft.set(replica, routed=False, routed_why=why.to_wire())
-        draft.note(replica, why)
+        draft.because(replica, why)
 
 
 def _forget_place(draft: Draft, deployment: Deployment, replica: Replica) -> None:

@@ -11,7 +11,7 @@ ENTRIES = (
     failed("machine.lease_expired", "Its agent stopped answering and the lease is over", advice=_LEASE),
     progress("machine.agent_restarted", "Its agent started again and says what it still runs", optional=("held",)),
     progress("machine.returned", "Its agent is back and says what it still runs", optional=("held",)),
-    progress("machine.reconciled", "Reconciled: kept {kept}, stopped {stopped}", "kept", "stopped"),
+    progress("machine.reconciled", "Ready; workers it kept: {kept}, stopped: {stopped}", "kept", "stopped"),
     failed(
         "machine.rebooted",
         "The machine booted again; the processes it ran are gone",

@@ -12,7 +12,12 @@ ENTRIES = (
     ),
     progress("replica.pulling", "Fetching its image or model"),
     progress("replica.starting", "Its server is starting and loading the model"),
-    waiting("replica.not_ready", "Its server is not ready yet: {why}", "why"),
+    waiting(
+        "replica.not_ready",
+        "Not ready yet: {why}",
+        "why",
+        advice="It is asked again by itself; `moor logs` shows what its server says.",
+    ),
     progress("replica.ready", "Ready: healthy, and it lists the expected model", optional=("d", "address")),
     progress("replica.routed", "Requests are routed to it"),
     waiting(

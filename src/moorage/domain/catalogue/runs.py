@@ -25,6 +25,7 @@ ENTRIES = (
     progress("run.starting", "Starting together: {ready} of {total} workers ready", "ready", "total"),
     progress("run.running", "{ready} of {total} workers running", "ready", "total"),
     progress("run.serving", "{ready} of {total} workers serving", "ready", "total"),
+    progress("run.stopping", "Stopping: its machine ends {worker}[ ({why})]", "worker", optional=("why",)),
     progress("run.completed", "Every worker completed"),
     progress("run.group_completed", "Worker group {group} completed, and with it the run", "group"),
     failed(
