@@ -118,6 +118,18 @@ async def test_pages_show_every_object_once(world: World) -> None:
     assert sorted(seen) == sorted(names)
 
 
+async def test_a_page_of_deployments_comes_by_name_and_one_of_operations_oldest_first(world: World) -> None:
+    for name in ("b", "c", "a"):
+        await make(world, name)
+    for uid in ("op-2", "op-3", "op-1"):
+        await world.rows.create(Operation(uid=uid, target="dep"), reason("op.created"))
+        world.clock.advance(1.0)
+    shown = (await world.admin.get("/api/v1/namespaces/default/deployments")).json["items"]
+    assert [d["name"] for d in shown] == ["a", "b", "c"]
+    shown = (await world.admin.get("/api/v1/operations?target=dep")).json["items"]
+    assert [o["id"] for o in shown] == ["op-2", "op-3", "op-1"]
+
+
 @pytest.mark.parametrize(
     ("selector", "names"),
     [

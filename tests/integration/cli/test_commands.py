@@ -259,6 +259,26 @@ def test_why_shows_machines_and_the_changes_that_would_help(api: StubApi, capsys
         assert text in out
 
 
+def test_why_names_the_first_replica_that_is_not_ready_with_its_advice(
+    api: StubApi, capsys: pytest.CaptureFixture[str]
+):
+    withdrawn = {"message": "No requests are routed to it: 3 probes failed", "advice": "read its log"}
+    answer = {
+        "state": "created",
+        "phase": "DEPLOYING",
+        "reason": {"message": "0 of 1 replicas ready: 3 probes failed"},
+        "unready": {"name": "gemma-0-1", "status": "running", "reason": withdrawn},
+    }
+    api.answers["GET /namespaces/default/deployments/gemma/why"] = (200, answer)
+    assert main(["why", "gemma"], api.env) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines() == [
+        "gemma is DEPLOYING: 0 of 1 replicas ready: 3 probes failed",
+        "  replica gemma-0-1 is running: No requests are routed to it: 3 probes failed",
+        "    advice: read its log",
+    ]
+
+
 def test_another_namespace_is_asked_for_by_name(api: StubApi):
     api.answers["GET /namespaces/research/deployments"] = (200, {"items": [], "next": None})
     assert main(["ls", "-n", "research"], api.env) == 0
