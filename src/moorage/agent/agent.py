@@ -1,6 +1,7 @@
 """The agent of one machine, built from its parts, from start to an orderly end."""
 
 import asyncio
+from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ from moorage.agent.config import AgentConfig
 from moorage.agent.engines import Engines
 from moorage.agent.keeping import prune_logs
 from moorage.agent.ledger import Ledger
+from moorage.agent.leftovers import Leftovers
 from moorage.agent.link import Link
 from moorage.agent.means import Means
 from moorage.agent.outbox import RESERVED, Outbox
@@ -55,13 +57,15 @@ class Agent:
         config = self._config
         config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         ledger = Ledger(config.home / "ledger.sqlite")
-        engines = Engines(config, self._clock)
+        remembered = ledger.recall()
+        known = frozenset(attempt.cookie for attempt in remembered.attempts)
+        leftovers = Leftovers(config.home, known, self._clock, self._log)
+        engines = Engines(config, self._clock, leftovers.end_containers)
         tls = config.server_url.startswith("https:")
         async with _client(tls=tls) as http, _client(tls=False, keep=False) as probes:
             ports = PortPool(range(config.ports[0], config.ports[1] + 1))
             outbox = Outbox(ledger, self._clock)
             means = Means(config, self._clock, engines, ports, ledger, outbox, probes, self._log)
-            remembered = ledger.recall()
             session: Session | None = None
 
             def changed() -> None:
@@ -73,6 +77,7 @@ class Agent:
             outbox.restore(remembered.outbox, last, int(remembered.notes.get(RESERVED, 0)))
             await outbox.reserve()
             await roster.recall(remembered)
+            await _unless(stop, _clear(leftovers, engines))
             prune_logs(config.home / "workers", roster.folders(), config.logs_kept)
             itself = Itself(
                 incarnation=f"{self._rng.getrandbits(80):020x}",
@@ -120,6 +125,25 @@ class Agent:
                 return
             await self._clock.sleep(POLL_S)
         self._log.warning("left before everything was gone and told", gone=roster.all_gone, told=outbox.empty)
+
+
+async def _clear(leftovers: Leftovers, engines: Engines) -> None:
+    """End what the ledger does not know: processes, and containers on each engine that answers."""
+    await leftovers.end_processes()
+    await engines.answering()
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Do something; it is given up when `stop` is set."""
+    doing, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({doing, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            doing.result()
+    finally:
+        for task in (doing, stopped):
+            task.cancel()
+        await asyncio.gather(doing, stopped, return_exceptions=True)
 
 
 def _client(*, tls: bool, keep: bool = True) -> httpx.AsyncClient:

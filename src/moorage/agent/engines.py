@@ -1,9 +1,12 @@
 """What executes workers on this machine: the process host, and a container host for each engine that answers.
 
 An engine is looked for when it is needed and not yet known, so that one that comes up later, or comes back, is found.
+Before it is used for the first time, what earlier agents left on it is looked at.
 Called by the held workers and, for what a join reports, by the session.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from moorage.agent.config import AgentConfig
@@ -24,10 +27,13 @@ class Engines:
     Args:
         config: where the engines' sockets are.
         clock: for the hosts.
+        on_found: awaited before an engine is used for the first time; a `RunnerError` of it means: not found yet.
     """
 
-    def __init__(self, config: AgentConfig, clock: Clock) -> None:
+    def __init__(self, config: AgentConfig, clock: Clock, on_found: Callable[[ContainerHost], Awaitable[None]]) -> None:
         self._config = config
+        self._on_found = on_found
+        self._finding = {name: asyncio.Lock() for name in CONTAINER_ENGINES}
         self._clock = clock
         self._hosts: dict[str, Host] = {"process": ProcessHost(clock, python=config.python)}
 
@@ -68,14 +74,25 @@ class Engines:
     async def _find(self, runner: str) -> Host | None:
         if runner not in CONTAINER_ENGINES:
             return None
+        async with self._finding[runner]:
+            if runner not in self._hosts:  # nobody has found it meanwhile
+                host = await self._look_for(runner)
+                if host is None:
+                    return None
+                self._hosts[runner] = host
+            return self._hosts[runner]
+
+    async def _look_for(self, runner: EngineName) -> ContainerHost | None:
         api = await find_engine(runner, self._sockets(runner))
         if api is None:
             return None
-        if runner in self._hosts:  # somebody else found it meanwhile
-            await api.aclose()
-            return self._hosts[runner]
-        self._hosts[runner] = ContainerHost(api, self._clock)
-        return self._hosts[runner]
+        host = ContainerHost(api, self._clock)
+        try:
+            await self._on_found(host)
+        except RunnerError:
+            await host.aclose()
+            return None
+        return host
 
     def _sockets(self, runner: str) -> tuple[Path, ...]:
         if runner not in CONTAINER_ENGINES:

@@ -80,7 +80,7 @@ class Ready(Message):
 class Live(Message):
     """Probing after ready (spec `runtime.live`).
 
-    A probe may take an interval (1 s at least, 10 s at most) and the next begins an interval after it began, so a server
+    A probe may take an interval (1 s at least, 10 s at most) and the next begins an interval after it began: a server
     that hangs is withdrawn after `failures` intervals and one time-out.
     """
 

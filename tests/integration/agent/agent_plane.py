@@ -59,6 +59,7 @@ class FakePlane:
         self.removed = False
         self.rejoin = False
         self.stop_at_reconcile: set[str] = set()
+        self.on_reconcile: Callable[[], None] = lambda: None
         self.lose_answers = 0
         self.heartbeat_s = 0.2
         self.held_seq = 0
@@ -178,6 +179,7 @@ class FakePlane:
 
     async def _reconcile(self, request: Request) -> Response:
         told = Reconcile.model_validate_json(await request.body())
+        self.on_reconcile()
         self.reconciles.append(told)
         stop = tuple(h.worker for h in told.held if h.worker in self.stop_at_reconcile)
         keep = tuple(h.worker for h in told.held if h.worker not in stop)

@@ -15,7 +15,7 @@ from typing import Any
 class AgentProcess:
     def __init__(self, home: Path, url: str, **config: Any) -> None:
         self.home = home
-        self._config = {"server_url": url, "name": "box", "home": str(home), "token": "join-token", **config}
+        self._config = {"server_url": url, "name": "box", "home": str(home), "token": "join-token"} | config
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from moorage.domain.errors import ImageError, RunnerError
 from moorage.ports import Clock
-from moorage.runners.containers import creating, records
+from moorage.runners.containers import creating, records, unclaimed
 from moorage.runners.containers.api import LABEL, LABEL_VALUE, EngineApi, EngineError
 from moorage.runners.containers.hosted import REBOOTED, REMOVED, HostedContainer
 from moorage.runners.containers.pulling import STALL_S, Puller, absent
@@ -104,6 +104,14 @@ class ContainerHost:
             return hosted
         hosted.evidence.append(f"container {known.container[:12]} of this directory's record, labelled as ours")
         return await self._resume(hosted)
+
+    async def labelled(self) -> tuple[unclaimed.Labelled, ...]:
+        """Every container with our label, whoever started it; see `unclaimed.labelled`."""
+        return await unclaimed.labelled(self._api)
+
+    async def discard(self, container: str, grace_s: float) -> None:
+        """End and remove one that is proven to be ours; see `unclaimed.discard`."""
+        await unclaimed.discard(self._api, container, grace_s, self._clock)
 
     async def aclose(self) -> None:
         """Let go of the engine. What runs goes on running."""
