@@ -12,7 +12,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from moorage.app import disk
 from moorage.app.home import Home, part_configs, write_client, write_private
+from moorage.app.processes import PRIVATE_UMASK
 from moorage.app.settings import Settings, load
 from moorage.cli.failures import guarded
 from moorage.cli.progress import Progress
@@ -53,7 +55,13 @@ def _up(options: Options, env: Mapping[str, str]) -> int:
     if as_json:
         print(
             json.dumps(
-                {"already": done.already, "url": done.url, "gateway_url": done.gateway_url, "home": str(home.root)}
+                {
+                    "already": done.already,
+                    "url": done.url,
+                    "gateway_url": done.gateway_url,
+                    "home": str(home.root),
+                    "remembered_addresses": settings.remembered,
+                }
             )
         )
     else:
@@ -61,6 +69,8 @@ def _up(options: Options, env: Mapping[str, str]) -> int:
         print(f"  control API  {done.url}")
         print(f"  gateway      {done.gateway_url}/v1")
         print(f"  state        {home.root}")
+        if settings.remembered:
+            print("addresses are those of the last time; --port and --gateway-port name others")
         print("try:  moor serve --help   or   moor demo")
     if options.get("foreground"):
         return _stay(home)
@@ -104,7 +114,9 @@ def _down(options: Options, env: Mapping[str, str]) -> int:
 
 
 def _config(options: Options, env: Mapping[str, str]) -> int:
-    print(json.dumps(load(env).to_wire()))
+    from moorage.app.showing import effective
+
+    print(json.dumps(effective(load(env), env)))
     return 0
 
 
@@ -119,10 +131,13 @@ def _part(name: str, options: Options, env: Mapping[str, str]) -> int:
     config = part_configs(home, settings, settings.url)[name]
     if name != "server" and settings.token:
         config["token"] = settings.token
-    write_private(home.config(name), json.dumps(config, indent=1) + "\n")
-    if name == "server":
-        write_client(home, settings)
+    with disk.told_when_full(home.root):
+        write_private(home.config(name), json.dumps(config, indent=1) + "\n")
+        if name == "server":
+            write_client(home, settings)
     command = home.command(name)
+    if name != "agent":  # whose umask its model servers inherit
+        os.umask(PRIVATE_UMASK)
     os.execv(command[0], command)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage._version import VERSION
+from moorage.app import disk
 from moorage.app.processes import python
 from moorage.app.settings import Settings
 from moorage.domain.errors import InvalidSpec
@@ -74,16 +75,33 @@ class Home:
 
         Raises:
             InvalidSpec: the folder cannot be made or written.
+            Unavailable: the disk is full.
         """
         try:
-            for folder in (self.root, self.root / "run", self.root / "logs", self.root / "tokens"):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with disk.told_when_full(self.root):
+                for folder in (self.root, self.root / "run", self.root / "logs", self.root / "tokens"):
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.root.chmod(0o700)
+            self._close_to_others()
         except OSError as cause:
             raise InvalidSpec(
                 f"cannot keep state in {self.root}: {cause.strerror}",
                 remedy="set MOORAGE_HOME to a folder that you own",
             ) from cause
+
+    def _close_to_others(self) -> None:
+        """Take from others what releases before this one let them read."""
+        state = self.root / "gateway"
+        for path in (
+            *self.root.glob("moorage.db*"),
+            *self.root.glob("ready"),
+            *self.root.glob("logs/*"),
+            *state.glob("*"),
+        ):
+            if path.is_file() and not path.is_symlink():
+                path.chmod(0o600)
+        if state.is_dir():
+            state.chmod(0o700)
 
     @contextlib.contextmanager
     def locked(self, name: str) -> Iterator[bool]:
@@ -109,10 +127,10 @@ class Home:
             return path.read_text().strip()
 
     def read_record(self) -> dict[str, Any]:
-        """The record, or an empty one when there is none."""
+        """The record, or an empty one when there is none that can be read (parts are found without it too)."""
         try:
             data = json.loads(self.record.read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
             return {}
         return data if isinstance(data, dict) else {}
 
@@ -120,10 +138,14 @@ class Home:
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner may read, in one step: a reader sees the old or the new one, never half."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        file.write(text)
-    temporary.replace(path)
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # half a file would take the room that is lacking
+        raise
 
 
 def write_configs(home: Home, settings: Settings) -> None:

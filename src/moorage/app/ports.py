@@ -37,6 +37,24 @@ def is_free(address: Address) -> bool:
         return True
 
 
+_ALL = frozenset({"0.0.0.0", "::"})
+
+
+def require_apart(api: Address, gateway: Address) -> None:
+    """Nothing where both can listen.
+
+    Raises:
+        InvalidSpec: the control API and the gateway were given the same address.
+    """
+    ours = {"localhost": "127.0.0.1"}
+    hosts = {ours.get(address.host, address.host) for address in (api, gateway)}
+    if api.port == gateway.port and (len(hosts) == 1 or hosts & _ALL):
+        raise InvalidSpec(
+            f"the control API ({api}) and the gateway ({gateway}) cannot listen on the same port",
+            remedy="give each its own: --port and --gateway-port, or MOORAGE_API and MOORAGE_GATEWAY",
+        )
+
+
 def owner(port: int) -> str | None:
     """`nginx (pid 4242)`: the process that listens on a port; None when the kernel does not show it to us."""
     inodes = _listening_inodes(port)

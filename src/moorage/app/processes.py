@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from moorage.app.disk import FULL
 from moorage.domain.errors import Unavailable
 from moorage.runners.shimming import procfs
+
+PRIVATE_UMASK = 0o077
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +141,18 @@ def require_identities() -> None:
         )
 
 
-def start(argv: Sequence[str], log: Path, cwd: Path) -> tuple[subprocess.Popen[bytes], Identity | None]:
+def start(
+    argv: Sequence[str], log: Path, cwd: Path, *, private: bool = False
+) -> tuple[subprocess.Popen[bytes], Identity | None]:
     """Start a process in a session of its own that appends its output to `log`; it outlives the caller.
+
+    Where the disk has no room for a new log, the output is lost and the process runs all the same.
+
+    Args:
+        argv: its command line.
+        log: where its output goes.
+        cwd: its working directory.
+        private: what it writes is for this user only; else it has the caller's own umask.
 
     Returns:
         The child and its identity (None when it ended before it could be looked at: waiting for it ends at once).
@@ -149,16 +162,34 @@ def start(argv: Sequence[str], log: Path, cwd: Path) -> tuple[subprocess.Popen[b
     """
     require_identities()
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with log.open("ab") as out:
+    out = _open_log(log)
+    try:
         child = subprocess.Popen(
-            list(argv), stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd, start_new_session=True
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd=cwd,
+            start_new_session=True,
+            umask=PRIVATE_UMASK if private else -1,
         )
+    finally:
+        os.close(out)
     identity = identify(child.pid)
     if identity is None and child.poll() is None:
         child.kill()  # a child not waited for yet, so its pid is nobody else's
         child.wait()
         raise Unavailable(f"the system does not tell who process {child.pid} is, so it was ended again")
     return child, identity
+
+
+def _open_log(log: Path) -> int:
+    try:
+        return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as cause:
+        if cause.errno not in FULL:
+            raise
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def python(module: str, *args: str) -> list[str]:
@@ -212,12 +243,18 @@ def catches(identity: Identity, signum: int) -> bool:
     return bool(mask >> (signum - 1) & 1)
 
 
-def tail(path: Path, lines: int = 20, limit_bytes: int = 16384) -> str:
-    """The last lines of a file (at most `limit_bytes` of it), or an empty text when there is none."""
+def tail(path: Path, lines: int = 20, limit_bytes: int = 16384, *, since: int = 0) -> str:
+    """The last lines of a file (at most `limit_bytes` of it), or an empty text when there is none.
+
+    Args:
+        path: the file.
+        lines, limit_bytes: how much at most.
+        since: leave out what stands before this offset, bytes; a shorter file was begun anew and is taken whole.
+    """
     try:
         with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - limit_bytes))
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - limit_bytes, since if since <= size else 0))
             return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
     except FileNotFoundError:
         return ""

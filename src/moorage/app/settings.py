@@ -1,11 +1,12 @@
 """Settings: read once, from the environment and `$MOORAGE_HOME/config.toml`, each with the place it came from.
 
 The one room that looks at environment variables, and it gets them as a mapping: the caller passes `os.environ`.
-A variable wins over the file, the file over the default; a flag of `moor up` wins over all three. Nothing here
-starts, opens or connects anything. Called by `app.commands` and by tests.
+A variable wins over the file, the file over the addresses of the last time, those over the default; a flag of
+`moor up` wins over all. Nothing here starts or connects anything. Called by `app.commands` and by tests.
 """
 
 import difflib
+import json
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from moorage.domain.units import format_size, parse_cpu, parse_duration, parse_s
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _SECRET = frozenset({"token"})
+REMEMBERED: Mapping[str, str] = {"api": "run/server.json", "gateway": "run/gateway.json"}
+"""Addresses that stay as they were the last time, until somebody names others; and who knows them, under the home."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,15 @@ class Settings:
             rows.append({"name": variable(key), "value": value, "source": self.sources.get(key, "default")})
         return rows
 
+    @property
+    def remembered(self) -> bool:
+        """Whether an address is another than the usual one only because it was so the last time."""
+        return any(not self.asked(key) and self.show(key) != _READERS[key][0]({}) for key in REMEMBERED)
+
+    def asked(self, key: str) -> bool:
+        """Whether somebody named this address: a flag, a variable or the file."""
+        return self.sources[key] not in ("default", str(self.home / REMEMBERED[key]))
+
     def show(self, key: str) -> Any:
         """A value in the form in which it is written in a variable."""
         return _show(key, getattr(self, key))
@@ -106,6 +118,8 @@ def load(env: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Sett
         if key == "home":
             continue
         raw, sources[key] = _raw(key, env, given, file, home)
+        if raw is None and key in REMEMBERED:
+            raw, sources[key] = _remembered(key, home)
         values[key] = _parse(key, read, default(values) if raw is None else raw, sources[key])
     return Settings(**values, sources=sources)
 
@@ -162,6 +176,19 @@ def _raw(
     if key in file:
         return file[key], str(home / "config.toml")
     return None, "default"
+
+
+def _remembered(key: str, home: Path) -> tuple[str | None, str]:
+    """The address that a part of this home was last started on, and the file that says so."""
+    path = home / REMEMBERED[key]
+    try:
+        found = json.loads(path.read_text())
+        listens = found.get("api", found)
+        address = str(Address(str(listens["host"]), int(listens["port"])))
+        _address(address)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None, "default"  # none of ours: `moor up` writes it anew
+    return address, str(path)
 
 
 def _parse(key: str, read: Callable[[str], Any], raw: str, source: str) -> Any:

@@ -4,8 +4,11 @@ Model servers are ended by the agent alone, since only it can prove which are it
 it is started once more to stop them. Called by `supervisor` and by `up`.
 """
 
+import contextlib
 import json
+import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -51,16 +54,21 @@ def end(identity: Identity, name: str, *, keep: bool, limit_s: float) -> None:
         processes.wait_gone(identity, 5.0)
 
 
+def model_servers_live(home: Home) -> bool:
+    """Whether a model server that an agent of this home started still runs."""
+    try:
+        folder = json.loads(home.config("agent").read_text())["home"]
+    except (FileNotFoundError, ValueError, KeyError):
+        return False  # there never was an agent here
+    return processes.any_with_variable("MOORAGE_HEARTBEAT_FILE", f"{folder}/")
+
+
 def revive_agent(home: Home, tell: Callable[[str], None]) -> Identity | None:
     """Start an agent that is gone while its model servers live, so that it can stop them; None where none live.
 
     `tell` is called with what is done. Returns once SIGTERM reaches the agent's own handler.
     """
-    try:
-        folder = json.loads(home.config("agent").read_text())["home"]
-    except (FileNotFoundError, ValueError, KeyError):
-        return None  # there never was an agent here
-    if not processes.any_with_variable("MOORAGE_HEARTBEAT_FILE", f"{folder}/"):
+    if not model_servers_live(home):
         return None
     tell("the agent is gone, but model servers of it run: starting it to stop them")
     _, identity = processes.start(home.command("agent"), home.log("agent"), home.root)
@@ -79,5 +87,7 @@ def _await_handler(identity: Identity) -> None:
 
 
 def say(text: str) -> None:
-    """A line of the supervisor's own log."""
-    print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text, flush=True)
+    """A line of the supervisor's own log. Where the disk has no room for it, the work goes on without."""
+    line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n"
+    with contextlib.suppress(OSError):  # nowhere is left to say it; a buffered stream would fail again at the next line
+        os.write(sys.stdout.fileno(), line.encode())

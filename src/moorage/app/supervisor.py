@@ -34,6 +34,7 @@ RETRY_MAX_S = 5.0
 FORGIVEN_AFTER_S = 60.0
 LOG_LIMIT_BYTES = 10 << 20
 LOG_LOOK_S = 15.0
+_WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class Part:
     adopted: bool = False
     starts: int = 0
     failures: int = 0
+    deaths: int = 0
     since: float = 0.0
     retry_at: float | None = None
     last_exit: str | None = None
@@ -62,6 +64,7 @@ class Part:
             "adopted": self.adopted,
             "starts": self.starts,
             "failures": self.failures,
+            "deaths": self.deaths,
             "last_exit": self.last_exit,
         }
 
@@ -76,6 +79,7 @@ class Supervisor:
     keep: bool = False
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     signals: list[int] = field(default_factory=list)
+    unsaved: bool = False
 
     def run(self) -> int:
         """Start or adopt, watch, stop."""
@@ -90,6 +94,8 @@ class Supervisor:
                     self.save()
             if time.monotonic() >= next_look:
                 bound_logs(self.home)
+                if self.unsaved:
+                    self.save()
                 next_look = time.monotonic() + LOG_LOOK_S
         self.stop(keep=signal.SIGUSR1 in self.signals)
         return 0
@@ -120,7 +126,7 @@ class Supervisor:
         self.state, self.keep = "stopping", keep
         self.save()
         if not keep and self.parts["agent"].identity is None:
-            self.parts["agent"].identity = revive_agent(self.home, say)
+            self.parts["agent"].identity = self._revived()
         for name in STOP_ORDER:
             part = self.parts[name]
             if part.identity is not None:
@@ -134,7 +140,7 @@ class Supervisor:
         self.save()
 
     def save(self) -> None:
-        """Write the record."""
+        """Write the record, as far as the disk lets us: parts are kept and stopped without it, so nothing ends here."""
         me = processes.identify(os.getpid())
         data = {
             "version": VERSION,
@@ -143,12 +149,31 @@ class Supervisor:
             "keep": self.keep,
             "parts": {name: part.to_wire() for name, part in self.parts.items()},
         }
-        write_private(self.home.record, json.dumps(data, indent=1) + "\n")
+        try:
+            write_private(self.home.record, json.dumps(data, indent=1) + "\n")
+        except OSError as cause:
+            if not self.unsaved:
+                say(f"cannot write {self.home.record}: {cause.strerror}; going on, and trying again")
+            self.unsaved = True
+        else:
+            self.unsaved = False
+
+    def _revived(self) -> Identity | None:
+        try:
+            return revive_agent(self.home, say)
+        except (OSError, Unavailable) as cause:
+            say(f"the agent could not be started to stop its model servers: {cause}")
+            return None
 
     def _start(self, part: Part) -> None:
         part.starts, part.retry_at, part.since = part.starts + 1, None, time.monotonic()
         try:
-            child, identity = processes.start(self.home.command(part.name), self.home.log(part.name), self.home.root)
+            child, identity = processes.start(
+                self.home.command(part.name),
+                self.home.log(part.name),
+                self.home.root,
+                private=part.name != "agent",  # model servers inherit the agent's umask, which is to be the user's
+            )
         except (OSError, Unavailable) as cause:  # no memory or no process to be had now: as if it had died
             self._died(part, f"could not be started: {cause}")
             return
@@ -186,6 +211,7 @@ class Supervisor:
             part.failures = 0
         delay_s = retry_delay_s(part.failures)
         part.failures += 1
+        part.deaths += 1
         part.identity, part.child, part.last_exit = None, None, how
         part.state, part.retry_at = "waiting", time.monotonic() + delay_s
         say(f"{part.name}: {how}; starting it again {f'in {delay_s:g} s' if delay_s else 'now'}")
@@ -210,14 +236,24 @@ def retry_delay_s(failures: int) -> float:
 def bound_logs(home: Home) -> None:
     """Keep each log under a limit: the full one is copied to `.1` and emptied.
 
-    The parts hold the file open in append mode and must outlive us, so it is emptied in place, not renamed.
+    The parts hold the file open in append mode and must outlive us, so it is emptied in place, not renamed. Where the
+    disk has no room for the copy, it is emptied without one: a log is not what a full disk is for.
     """
     for name in (*PARTS, "supervisor"):
         path = home.log(name)
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > LOG_LIMIT_BYTES:
-                shutil.copyfile(path, path.with_suffix(".log.1"))
+                _set_aside(path, path.with_suffix(".log.1"))
                 os.truncate(path, 0)
+
+
+def _set_aside(path: Path, kept: Path) -> None:
+    try:
+        with path.open("rb") as source, os.fdopen(os.open(kept, _WRITE_ANEW, 0o600), "wb") as target:
+            shutil.copyfileobj(source, target)
+    except OSError as cause:
+        kept.unlink(missing_ok=True)
+        say(f"{path} could not be kept ({cause.strerror}), and is emptied")
 
 
 def describe_exit(code: int) -> str:

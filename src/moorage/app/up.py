@@ -7,13 +7,15 @@ supervisor's.
 import json
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from moorage.app import ports, processes, readiness
-from moorage.app.home import PARTS, Home, write_configs
+from moorage.app import disk, ports, processes, readiness
+from moorage.app.home import PARTS, Home, write_configs, write_private
 from moorage.app.processes import Identity
 from moorage.app.settings import Address, Settings, address_of
-from moorage.app.stopping import STOP_LIMIT_S, STOP_ORDER, end, left_over, revive_agent
+from moorage.app.stopping import STOP_LIMIT_S, STOP_ORDER, end, left_over, model_servers_live, revive_agent
 from moorage.app.supervisor import Part, Supervisor
 from moorage.cli.progress import Progress
 from moorage.domain.errors import Conflict, MoorageError, Unavailable, WaitFailed, WaitTimeout
@@ -23,6 +25,8 @@ LOOK_EVERY_S = 0.1
 STOP_ALL_LIMIT_S = sum(STOP_LIMIT_S.values()) + 15.0
 GIVE_BACK_LIMIT_S = 20.0
 """How long an `up` that failed may take to stop what it started. Nothing was served yet, so nothing has to finish."""
+MODEL_SERVERS_END_S = 10.0
+"""How long after its agent the last trace of a model server may take to go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,42 @@ class Up:
     already: bool
     url: str
     gateway_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One `up`, which judges by what happens from its beginning on.
+
+    Args:
+        home: the folder.
+        supervisor: the one that runs now.
+        deaths: of each part under this supervisor, before.
+        log_sizes: of each log, before, bytes.
+    """
+
+    home: Home
+    supervisor: Identity
+    deaths: Mapping[str, int]
+    log_sizes: Mapping[str, int]
+
+    def parts(self) -> Mapping[str, Any]:
+        """What this supervisor has recorded of its parts; nothing while it has not, whatever a former one left."""
+        record = self.home.read_record()
+        recorded: Mapping[str, Any] = record.get("parts") or {}
+        return recorded if Identity.from_wire(record.get("supervisor")) == self.supervisor else {}
+
+    def log(self, name: str) -> dict[str, Any]:
+        """The end of what was logged since, as a wait's error carries it."""
+        return {"last_failure": {"log": processes.tail(self.home.log(name), since=self.log_sizes.get(name, 0))}}
+
+    def remedy(self, otherwise: str) -> str:
+        """What to do about a failure: on a full disk, nothing else matters."""
+        return disk.REMEDY if disk.is_full(self.home.root) else otherwise
+
+    def told(self, message: str) -> str:
+        """A failure, with the disk before it where that is full."""
+        root = self.home.root
+        return f"{disk.no_space(root).message}: {message}" if disk.is_full(root) else message
 
 
 def up(home: Home, settings: Settings, progress: Progress, *, timeout_s: float) -> Up:
@@ -47,20 +87,27 @@ def up(home: Home, settings: Settings, progress: Progress, *, timeout_s: float) 
         Conflict: a port is taken, or this home is up on other addresses, or another `up`/`down` is at work.
         WaitFailed: a part keeps dying; carries the end of its log.
         WaitTimeout: the parts did not answer in time.
+        Unavailable: the disk is full.
+        InvalidSpec: both addresses are one.
     """
+    ports.require_apart(settings.api, settings.gateway)
     home.make()
     with home.locked("up") as mine:
         if not mine:
             raise Conflict(f"another `moor up` or `moor down` is at work in {home.root}", remedy="let it finish first")
+        sizes = _log_sizes(home)
         running = running_supervisor(home)
         if running is not None:
             settings = _as_running(home, settings)
+            attempt = _Attempt(home, running, _deaths(home), sizes)
         else:
             _check_ports(home, settings)
-            write_configs(home, settings)
-            running = _launch(home)
+            with disk.told_when_full(home.root):
+                write_configs(home, settings)
+                running = _launch(home)
+            attempt = _Attempt(home, running, {}, sizes)
         try:
-            _await_ready(home, settings, running, progress, timeout_s)
+            _await_ready(attempt, settings, progress, timeout_s)
         except (MoorageError, KeyboardInterrupt):
             if not _was_ready(home):
                 progress.say("stopping what was started")
@@ -68,7 +115,7 @@ def up(home: Home, settings: Settings, progress: Progress, *, timeout_s: float) 
             raise
         finally:
             progress.clear()
-        return Up(already=_mark_ready(home), url=settings.api.url, gateway_url=settings.gateway.url)
+        return Up(already=_mark_ready(home, running, progress), url=settings.api.url, gateway_url=settings.gateway.url)
 
 
 def down(home: Home, progress: Progress, *, keep: bool) -> bool:
@@ -76,6 +123,9 @@ def down(home: Home, progress: Progress, *, keep: bool) -> bool:
 
     Returns:
         False when nothing was running.
+
+    Raises:
+        Unavailable: something of it still runs.
     """
     if not home.root.exists():
         return False
@@ -92,36 +142,75 @@ def down(home: Home, progress: Progress, *, keep: bool) -> bool:
         finally:
             progress.clear()
         (home.root / "ready").unlink(missing_ok=True)
+        if not keep:
+            _require_model_servers_gone(home)
         return did
 
 
 def running_supervisor(home: Home) -> Identity | None:
-    """The supervisor of this home, if it runs."""
+    """The supervisor of this home, if it runs: the recorded one, or one that could not write its record."""
     identity = Identity.from_wire(home.read_record().get("supervisor"))
-    return identity if processes.alive(identity) else None
+    if processes.alive(identity):
+        return identity
+    found = processes.find_by_command(_supervisor_command(home))
+    return found[0] if found else None
+
+
+def _supervisor_command(home: Home) -> list[str]:
+    return processes.python("moorage.app.supervisor", "--home", str(home.root))
+
+
+def _require_model_servers_gone(home: Home) -> None:
+    deadline = time.monotonic() + MODEL_SERVERS_END_S
+    while model_servers_live(home):
+        if time.monotonic() > deadline:
+            full = disk.is_full(home.root)
+            because = f"; {disk.no_space(home.root).message}" if full else ""
+            raise Unavailable(
+                f"everything else is down, but model servers of {home.root} still run{because}",
+                remedy="free some, then `moor down` again" if full else f"see {home.log('agent')}; `moor down` again",
+            )
+        time.sleep(LOOK_EVERY_S)
+
+
+def _log_sizes(home: Home) -> dict[str, int]:
+    paths = {name: home.log(name) for name in (*PARTS, "supervisor")}
+    return {name: path.stat().st_size for name, path in paths.items() if path.exists()}
+
+
+def _deaths(home: Home) -> dict[str, int]:
+    parts = home.read_record().get("parts") or {}
+    return {name: part.get("deaths", 0) for name, part in parts.items()}
 
 
 def _was_ready(home: Home) -> bool:
     return (home.root / "ready").exists()
 
 
-def _mark_ready(home: Home) -> bool:
+def _mark_ready(home: Home, running: Identity, progress: Progress) -> bool:
     """Remember that everything answered once, so that a later `up` that fails does not stop it. True if it was so."""
     marker = home.root / "ready"
-    identity = running_supervisor(home)
-    text = f"{identity.pid} {identity.started}" if identity else ""
-    already = marker.exists() and marker.read_text() == text
-    marker.write_text(text)
-    return already
+    text = f"{running.pid} {running.started}"
+    if marker.exists() and marker.read_text() == text:
+        return True
+    try:
+        with disk.told_when_full(home.root):
+            write_private(marker, text)
+    except Unavailable as full:  # all answer, so this is no failure; the next `up` will say it again
+        progress.say(f"warning: {full.message}: {full.remedy}")
+    return False
 
 
 def _as_running(home: Home, settings: Settings) -> Settings:
     """The settings with the addresses that are up; those that somebody asked for must be the same."""
-    recorded = json.loads(home.client.read_text())
-    api, gateway = address_of(recorded["url"]), address_of(recorded["gateway_url"])
+    try:
+        recorded = json.loads(home.client.read_text())
+        api, gateway = address_of(recorded["url"]), address_of(recorded["gateway_url"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return settings  # lost or spoilt: the parts' own configurations, where our settings are from, say the same
     for name, address in (("api", api), ("gateway", gateway)):
         wanted: Address = getattr(settings, name)
-        if settings.sources[name] != "default" and wanted.url != address.url:
+        if settings.asked(name) and wanted.url != address.url:
             raise Conflict(
                 f"already up with its {name} on {address}, not on {wanted}",
                 remedy="run `moor down --keep` first; model servers live on and are adopted by the next `moor up`",
@@ -149,47 +238,53 @@ def _held_by_us(home: Home, part: str, address: Address) -> bool:
 
 def _launch(home: Home) -> Identity:
     (home.root / "ready").unlink(missing_ok=True)
-    argv = processes.python("moorage.app.supervisor", "--home", str(home.root))
-    child, identity = processes.start(argv, home.log("supervisor"), home.root)
+    log = home.log("supervisor")
+    before = log.stat().st_size if log.exists() else 0
+    child, identity = processes.start(_supervisor_command(home), log, home.root)
     if identity is None:
         child.wait()
         raise WaitFailed(
-            "the supervisor ended at once", last={"last_failure": {"log": processes.tail(home.log("supervisor"))}}
+            "the supervisor ended at once", last={"last_failure": {"log": processes.tail(log, since=before)}}
         )
     child.returncode = 0  # it outlives us on purpose; nothing here collects it
     return identity
 
 
-def _await_ready(home: Home, settings: Settings, running: Identity, progress: Progress, timeout_s: float) -> None:
+def _await_ready(attempt: _Attempt, settings: Settings, progress: Progress, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while True:
-        waiting = list(readiness.missing(home, settings))
+        waiting = list(readiness.missing(attempt.home, settings))
         if not waiting:
             return
-        _check_parts(home, running, [part for part, _ in waiting])
+        _check_parts(attempt, [part for part, _ in waiting])
         if time.monotonic() >= deadline:
             part, what = waiting[0]
             raise WaitTimeout(
-                f"{what} did not answer within {timeout_s:g} s",
-                last={"last_failure": {"log": processes.tail(home.log(part))}},
-                remedy=f"look into {home.log(part)}",
+                attempt.told(f"{what} did not answer within {timeout_s:g} s"),
+                last=attempt.log(part),
+                remedy=attempt.remedy(f"look into {attempt.home.log(part)}"),
             )
         progress.update("waiting for " + ", ".join(what for _, what in waiting))
         time.sleep(LOOK_EVERY_S)
 
 
-def _check_parts(home: Home, running: Identity, waiting: list[str]) -> None:
+def _check_parts(attempt: _Attempt, waiting: list[str]) -> None:
     """Fail early where waiting longer cannot help."""
-    if not processes.alive(running):
-        raise WaitFailed("the supervisor ended", last={"last_failure": {"log": processes.tail(home.log("supervisor"))}})
-    parts = home.read_record().get("parts", {})
+    if not processes.alive(attempt.supervisor):
+        raise WaitFailed(
+            attempt.told("the supervisor ended"), last=attempt.log("supervisor"), remedy=attempt.remedy("`moor up`")
+        )
+    parts = attempt.parts()
+    if not parts and disk.is_full(attempt.home.root):
+        raise disk.no_space(attempt.home.root)  # it cannot even tell how its parts do
     for name in waiting:
         part = parts.get(name) or {}
-        if part.get("failures", 0) >= GIVE_UP_AFTER_DEATHS:
+        deaths = part.get("deaths", 0) - attempt.deaths.get(name, 0)
+        if deaths >= GIVE_UP_AFTER_DEATHS:
             raise WaitFailed(
-                f"the {name} keeps dying ({part.get('failures')} times; the last time it {part.get('last_exit')})",
-                last={"last_failure": {"log": processes.tail(home.log(name))}},
-                remedy=f"the whole log is in {home.log(name)}",
+                attempt.told(f"the {name} keeps dying ({deaths} times; the last time it {part.get('last_exit')})"),
+                last=attempt.log(name),
+                remedy=attempt.remedy(f"the whole log is in {attempt.home.log(name)}"),
             )
 
 

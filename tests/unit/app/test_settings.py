@@ -1,10 +1,13 @@
 """Settings: every value has a source, and a wrong one is refused by the name a person knows it by."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from moorage.app.settings import Address, load
+from moorage.app.ports import require_apart
+from moorage.app.settings import Address, address_of, load
+from moorage.app.showing import effective
 from moorage.domain.errors import InvalidSpec
 
 
@@ -109,3 +112,61 @@ def test_shown_settings_never_show_a_token(tmp_path: Path):
 )
 def test_clients_of_this_machine_get_an_address_they_can_reach(tmp_path: Path, listen: str, url: str):
     assert load({"MOORAGE_HOME": str(tmp_path), "MOORAGE_API": listen}).api.url == url
+
+
+def _ran_on(home: Path, api: str, gateway: str) -> None:
+    (home / "run").mkdir()
+    for name, text, shape in (("server", api, "api"), ("gateway", gateway, None)):
+        host, _, port = text.rpartition(":")
+        listens = {"host": host, "port": int(port)}
+        (home / "run" / f"{name}.json").write_text(json.dumps({shape: listens} if shape else listens))
+
+
+def test_addresses_stay_as_they_were_the_last_time_until_somebody_names_others(tmp_path: Path):
+    _ran_on(tmp_path, "0.0.0.0:17420", "::1:17421")
+    env = {"MOORAGE_HOME": str(tmp_path)}
+    settings = load(env)
+    assert (settings.api, settings.gateway) == (Address("0.0.0.0", 17420), Address("::1", 17421))
+    assert settings.sources["api"] == str(tmp_path / "run" / "server.json")
+    assert settings.remembered
+    (tmp_path / "config.toml").write_text('gateway = "127.0.0.1:3"\n')
+    named = load({**env, "MOORAGE_API": "127.0.0.1:2"})
+    assert (named.api.port, named.gateway.port) == (2, 3)
+    assert not named.remembered
+
+
+@pytest.mark.parametrize("spoilt", ["", "[1]", "{}", '{"api": 3}', '{"api": {"host": "", "port": 99999}}'])
+def test_a_spoilt_memory_of_addresses_is_none(tmp_path: Path, spoilt: str):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "server.json").write_text(spoilt)
+    settings = load({"MOORAGE_HOME": str(tmp_path)})
+    assert (settings.api.port, settings.sources["api"]) == (7420, "default")
+
+
+def _shown(env: dict[str, str]) -> dict[str, tuple[str, str]]:
+    return {row["name"]: (row["value"], row["source"]) for row in effective(load(env), env)}
+
+
+def test_the_address_and_token_shown_are_those_that_commands_use(tmp_path: Path):
+    env = {"MOORAGE_HOME": str(tmp_path)}
+    assert _shown(env)["MOORAGE_URL"] == ("http://127.0.0.1:7420", "default")
+    assert _shown(env)["MOORAGE_TOKEN"] == ("", "default")
+    client = tmp_path / "client.json"
+    client.write_text(json.dumps({"url": "http://127.0.0.1:17420", "token": "sesame", "gateway_url": "http://x:1"}))
+    assert _shown(env)["MOORAGE_URL"] == ("http://127.0.0.1:17420", str(client))
+    assert _shown(env)["MOORAGE_TOKEN"] == ("(set, not shown)", str(client))
+    elsewhere = {**env, "MOORAGE_URL": "http://far:1"}
+    assert _shown(elsewhere)["MOORAGE_URL"] == ("http://far:1", "MOORAGE_URL")
+    assert _shown(elsewhere)["MOORAGE_TOKEN"] == ("", "default")  # a token is never sent elsewhere
+    assert _shown({**elsewhere, "MOORAGE_TOKEN": "t"})["MOORAGE_TOKEN"] == ("(set, not shown)", "MOORAGE_TOKEN")
+
+
+@pytest.mark.parametrize("gateway", ["127.0.0.1:5", "localhost:5", "0.0.0.0:5", "[::]:5"])
+def test_one_port_for_both_is_refused(gateway: str):
+    with pytest.raises(InvalidSpec, match="cannot listen on the same port") as caught:
+        require_apart(address_of("http://127.0.0.1:5"), address_of(f"http://{gateway}"))
+    assert "--gateway-port" in str(caught.value.remedy)
+
+
+def test_one_port_on_two_addresses_is_no_conflict():
+    require_apart(Address("127.0.0.1", 5), Address("127.0.0.2", 5))
