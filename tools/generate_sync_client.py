@@ -39,6 +39,7 @@ from moorage.client.address import Address
 from moorage.client.calls import Transport
 from moorage.client.documents import Spec
 from moorage.client.events import EventPage
+from moorage.client.patience import Patience
 from moorage.client.waiting import Bound
 from moorage.client.watching import Outcome
 

@@ -8,6 +8,9 @@
     5   the control plane cannot be reached, or cannot answer now
     130 Ctrl-C: the watching ended, the work goes on
 
+With `--output json` the error is also on stdout: `{"error": {code, category, message, retryable, remedy, …}}`, as the
+API says it.
+
 A defect of ours prints a short line and leaves its traceback in a file. Called by `main` and by `app.commands`.
 """
 
@@ -16,6 +19,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from moorage.cli.output import legible, print_value
 from moorage.domain.errors import (
     Gone,
     InvalidSpec,
@@ -95,16 +99,33 @@ def last_seen(last: dict[str, Any], told: str = "") -> list[str]:
 
 def _spec_line(item: dict[str, Any]) -> str:
     told = "did you mean" in str(item.get("message"))
+    line = f"line {item['line']}: " if item.get("line") else ""
     near = f" (did you mean `{item['nearest']}`?)" if item.get("nearest") and not told else ""
-    return f"  {item.get('path') or '.'}: {item.get('message', '')}{near}"
+    return f"  {line}{item.get('path') or '.'}: {item.get('message', '')}{near}"
 
 
-def guarded(work: Callable[[], int | None]) -> int:
-    """Run a command and turn whatever ends it into an exit code and one readable block on stderr."""
+def guarded(work: Callable[[], int | None], *, as_json: bool = False) -> int:
+    """Run a command and turn whatever ends it into an exit code and one readable block on stderr.
+
+    Args:
+        work: the command.
+        as_json: say an error on stdout as well, as JSON.
+    """
+    try:
+        return _guarded(work, as_json)
+    except BrokenPipeError:
+        # the reader of our output (head, less) went away; nothing more can be written, not even by the interpreter
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def _guarded(work: Callable[[], int | None], as_json: bool) -> int:
     try:
         return work() or OK
     except MoorageError as error:
         say(block(error))
+        if as_json:
+            print_error(error)
         return exit_code(error)
     except Interrupted as cut:
         say(f"\nstopped watching; the work goes on. To watch again:  {cut.resume}")
@@ -113,17 +134,22 @@ def guarded(work: Callable[[], int | None]) -> int:
         say("\ninterrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # the reader of our output (head, less) went away; nothing more can be written, not even by the interpreter
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+        raise
     except Exception as defect:
         say(_defect(defect))
+        if as_json:
+            print_error(MoorageError(f"{type(defect).__name__}: {defect}", code="defect", remedy="please report it"))
         return DEFECT
 
 
+def print_error(error: MoorageError) -> None:
+    """The API's error object on stdout, for programs that asked for JSON."""
+    print_value({"error": error.to_wire()}, "json")
+
+
 def say(text: str) -> None:
-    """A line on stderr."""
-    sys.stderr.write(text + "\n")
+    """A line on stderr, without anything that would steer a terminal."""
+    sys.stderr.write(legible(text) + "\n")
     sys.stderr.flush()
 
 

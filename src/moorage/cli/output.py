@@ -1,18 +1,27 @@
 """Printing: API objects as JSON or YAML exactly, or a table that fits the terminal. Results go to stdout.
 
-On a terminal a table is drawn with Rich (loaded only then), cut to the width it has; in a pipe it is plain aligned
-text, never cut, so that `grep` and `awk` see everything. What stands in the columns is in `rows`.
+On a terminal a table is drawn with Rich (loaded only then), laid out for the width it has; in a pipe each row is one
+line, so that `grep` and `awk` see everything. What stands in the columns is in `rows`, how it is laid out in `layout`.
 """
 
 import json
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-GAP = 2
-FLEX_LEAST = 16
+from moorage.cli.layout import Column, Table, layout, legible, text_of
+
+__all__ = [
+    "Column",
+    "Table",
+    "colour",
+    "legible",
+    "plain",
+    "print_line",
+    "print_table",
+    "print_value",
+    "terminal_width",
+]
 
 STYLES = {
     "good": ("ACTIVE", "Running", "Ready", "running", "succeeded", "Completed", "active", "live"),
@@ -22,32 +31,6 @@ STYLES = {
     ),
 }
 _COLOURS = {"good": "green", "bad": "bold red", "": "yellow"}
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column.
-
-    Args:
-        title: its heading.
-        flex: may be cut to fit; one that is not is always shown whole.
-        state: holds a state word, which gets a colour.
-        right: numbers, set to the right.
-    """
-
-    title: str
-    flex: bool = False
-    state: bool = False
-    right: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """What a command shows to people."""
-
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
-    empty: str = "nothing here"
 
 
 def print_value(value: Any, form: str) -> None:
@@ -84,38 +67,8 @@ def terminal_width() -> int | None:
 
 
 def plain(table: Table, width: int | None = None) -> str:
-    """The table as aligned text, cut to `width` columns where one is given."""
-    widths = fit(table, width)
-    head = tuple(column.title for column in table.columns)
-    return "\n".join(_line(table, row, widths) for row in (head, *table.rows))
-
-
-def fit(table: Table, width: int | None) -> list[int]:
-    """Column widths: whole for most; the flexible ones share what is left, and never get less than a glance's worth."""
-    natural = [
-        max(len(column.title), *(len(row[i]) for row in table.rows), 0) for i, column in enumerate(table.columns)
-    ]
-    over = 0 if width is None else sum(natural) + GAP * (len(natural) - 1) - width
-    flexible = sorted((i for i, c in enumerate(table.columns) if c.flex), key=lambda i: natural[i])
-    while over > 0 and flexible:
-        widest = flexible.pop()
-        cut = min(over, max(0, natural[widest] - FLEX_LEAST))
-        natural[widest] -= cut
-        over -= cut
-    return natural
-
-
-def cut(text: str, width: int) -> str:
-    """Text of at most `width` characters, with `…` where something was left out."""
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
-
-
-def _line(table: Table, row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [
-        cut(cell, w).rjust(w) if column.right else cut(cell, w).ljust(w)
-        for cell, w, column in zip(row, widths, table.columns, strict=True)
-    ]
-    return (" " * GAP).join(cells).rstrip()
+    """The table as aligned text that fits `width` columns where one is given."""
+    return text_of(layout(table, width))
 
 
 def _draw(table: Table, width: int) -> None:
@@ -123,17 +76,14 @@ def _draw(table: Table, width: int) -> None:
     from rich.text import Text
 
     console = Console(width=width, highlight=False)
-    widths = fit(table, width)
-    heading = _line(table, tuple(c.title for c in table.columns), widths)
-    console.print(Text(heading, style="bold"), no_wrap=True, crop=True)
-    for row in table.rows:
-        line = Text(no_wrap=True)
-        for i, (cell, w, column) in enumerate(zip(row, widths, table.columns, strict=True)):
-            shown = cut(cell, w).rjust(w) if column.right else cut(cell, w).ljust(w)
-            line.append(shown, style=colour(cell) if column.state else "")
-            line.append(" " * GAP if i + 1 < len(row) else "")
-        line.rstrip()
-        console.print(line, no_wrap=True, crop=True)
+    titles = {column.title for column in table.columns}
+    for line in layout(table, width):
+        text = Text(no_wrap=True)
+        for piece, word in line:
+            style = "bold" if piece.strip() in titles else colour(word) if word else ""
+            text.append(piece, style=style)
+        text.rstrip()
+        console.print(text, no_wrap=True, crop=False, overflow="ignore")
 
 
 def colour(word: str) -> str:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from moorage.cli.output import legible
+
 
 class Progress:
     """A waiting line.
@@ -38,6 +40,7 @@ class Progress:
         """What is waited for now. On a terminal it replaces the line before; elsewhere it is written on change."""
         if self.quiet:
             return
+        text = legible(text)
         if self.live:
             elapsed = f"  {self.monotonic() - self.began:.0f}s"
             room = shutil.get_terminal_size((80, 24)).columns - len(elapsed) - 1
@@ -61,5 +64,5 @@ class Progress:
         if self.quiet:
             return
         self.clear()
-        self.stream.write(text + "\n")
+        self.stream.write(legible(text) + "\n")
         self.stream.flush()

@@ -4,13 +4,15 @@ Called by `main`. A new command is one row here and one function in `commands/`.
 """
 
 import importlib
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from moorage.cli.failures import USAGE, guarded, say
+from moorage.cli.failures import USAGE, guarded, print_error, say
 from moorage.cli.failures import __doc__ as _failures_doc
+from moorage.domain.errors import InvalidSpec
 
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "This machine": {
@@ -55,6 +57,11 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 _ROWS = {name: row for rows in SECTIONS.values() for name, row in rows.items()}
 EPILOG = "\b\nExit codes:\n" + "\n".join(line for line in (_failures_doc or "").splitlines() if line.startswith("    "))
+EPILOG += """
+
+\b
+With --output json an error is also printed on stdout, as the API says it:
+    {"error": {"code": …, "category": …, "message": …, "retryable": …, "remedy": …}}"""
 
 
 class Commands(click.Group):
@@ -121,10 +128,19 @@ def run(args: Sequence[str], env: Mapping[str, str]) -> int:
         args: arguments after the program's name.
         env: the environment.
     """
-    return guarded(lambda: _invoke(args, env))
+    as_json = wants_json(args)
+    return guarded(lambda: _invoke(args, env, as_json), as_json=as_json)
 
 
-def _invoke(args: Sequence[str], env: Mapping[str, str]) -> int:
+def wants_json(args: Sequence[str]) -> bool:
+    """Whether the output is to be JSON, told from the arguments alone: an error may be in those."""
+    own = args[: args.index("--")] if "--" in args else args
+    joined = ("-ojson", "-o=json", "--output=json")
+    pairs = itertools.pairwise(own)
+    return any(word in joined for word in own) or any(a in ("-o", "--output") and b == "json" for a, b in pairs)
+
+
+def _invoke(args: Sequence[str], env: Mapping[str, str], as_json: bool) -> int:
     try:
         answer = moor.main(args=list(args), prog_name="moor", standalone_mode=False, obj=env)
     except click.Abort:
@@ -135,8 +151,12 @@ def _invoke(args: Sequence[str], env: Mapping[str, str]) -> int:
     except click.UsageError as wrong:
         path = wrong.ctx.command_path if wrong.ctx else "moor"
         say(f"error: {wrong.format_message()}\n  to do: see `{path} --help`")
+        if as_json:
+            print_error(InvalidSpec(wrong.format_message(), code="usage", remedy=f"see `{path} --help`"))
         return USAGE
     except click.ClickException as wrong:
         say(f"error: {wrong.format_message()}")
+        if as_json:
+            print_error(InvalidSpec(wrong.format_message(), code="usage"))
         return USAGE
     return answer if isinstance(answer, int) else 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from moorage.cli.output import Column, Table
+from moorage.cli.layout import Column, Table
 from moorage.cli.times import age, clock
 
 Object = Mapping[str, Any]
@@ -153,8 +153,10 @@ def change_line(item: Object, *, with_object: bool) -> tuple[str, ...]:
     return (*head, str(reason.get("code") or ""), why(item))
 
 
-HISTORY = (Column("AT"), Column("CHANGE"), Column("CODE"), REASON)
-EVENTS = (Column("AT"), Column("OBJECT"), Column("CHANGE"), Column("CODE"), REASON)
+HISTORY = (Column("AT"), Column("CHANGE"), Column("CODE", minor=True), REASON)
+EVENTS = (Column("AT"), Column("OBJECT"), Column("CHANGE"), Column("CODE", minor=True), REASON)
+EVENTS_LEAST = (12, 34, 30, 24)
+"""Widths that most events fit, so that those to come stand under those that were."""
 
 _Row = Callable[[Object, float], tuple[str, ...]]
 STATE = Column("STATE", state=True)
@@ -172,7 +174,7 @@ _KINDS: Mapping[str, tuple[tuple[Column, ...], _Row, str]] = {
     "workers": (
         (
             *(Column("ID"), Column("WORKER"), STATE, Column("MACHINE"), Column("PROCESS", right=True)),
-            *(Column("EPOCH", right=True), AGE, REASON),
+            *(Column("EPOCH", right=True, minor=True), AGE, REASON),
         ),
         _worker,
         "no workers",
@@ -186,7 +188,7 @@ _KINDS: Mapping[str, tuple[tuple[Column, ...], _Row, str]] = {
         "no machine has joined; `moor up` starts an agent on this one",
     ),
     "operations": (
-        (Column("ID"), Column("OPERATION"), Column("TARGET"), STATE, Column("STEP"), AGE, REASON),
+        (Column("ID"), Column("OPERATION"), Column("TARGET"), STATE, Column("STEP", minor=True), AGE, REASON),
         _operation,
         "no operations",
     ),
@@ -198,7 +200,11 @@ _KINDS: Mapping[str, tuple[tuple[Column, ...], _Row, str]] = {
         _replica,
         "no replicas",
     ),
-    "revisions": ((Column("NUMBER", right=True), STATE, Column("DIGEST"), AGE, REASON), _revision, "no revisions"),
+    "revisions": (
+        (Column("NUMBER", right=True), STATE, Column("DIGEST", minor=True), AGE, REASON),
+        _revision,
+        "no revisions",
+    ),
     "deleted": (
         (Column("NAME"), STATE, Column("ID"), Column("BY"), Column("DELETED", right=True), REASON),
         _deleted,

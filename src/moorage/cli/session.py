@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from moorage.cli.output import Table, print_table, print_value
+from moorage.cli.failures import say
+from moorage.cli.output import Table, legible, print_table, print_value
 from moorage.cli.progress import Progress
 from moorage.domain.errors import NotFound
 
@@ -35,14 +36,18 @@ class Session:
         self.env = env
         self.form = form
         self.namespace = namespace
+        self.patient = True
+        """Whether the client bears a restart of this machine's control plane; set before its first use."""
 
     @cached_property
     def client(self) -> "Client":
         """The SDK's client, loaded now and not before."""
         with _httpx_without_its_command():
             from moorage.client import Client
+            from moorage.client.patience import Patience
 
-        return Client.from_environment(self.env, namespace=self.namespace)
+        patience = Patience(told=say) if self.patient else None
+        return Client.from_environment(self.env, namespace=self.namespace, patience=patience)
 
     @property
     def human(self) -> bool:
@@ -84,7 +89,7 @@ class Session:
     def show_text(self, value: Any, text: Callable[[], str]) -> None:
         """As `show`, where people get sentences and not a table."""
         if self.human:
-            click.echo(text())
+            click.echo(legible(text()))
         else:
             print_value(value, self.form)
 

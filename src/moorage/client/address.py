@@ -15,11 +15,15 @@ DEFAULT_URL = "http://127.0.0.1:7420"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Base address (without `/api/v1`), token, and the gateway's address where known."""
+    """Base address (without `/api/v1`), token, and the gateway's address where known.
+
+    `home`: the installation of this machine that this is the address of; None where it is not known to be of one.
+    """
 
     url: str
     token: str | None
     gateway_url: str | None
+    home: Path | None = None
 
 
 def find_address(
@@ -36,7 +40,8 @@ def find_address(
         InvalidSpec: `client.json` cannot be read, or the address is none.
     """
     env = env or {}
-    recorded = _recorded(_home(home, env))
+    place = _home(home, env)
+    recorded = _recorded(place)
     wanted = url or env.get("MOORAGE_URL") or recorded.get("url") or DEFAULT_URL
     _check_url(wanted)
     own = _same(wanted, recorded.get("url"))
@@ -44,6 +49,7 @@ def find_address(
         url=wanted.rstrip("/"),
         token=token or env.get("MOORAGE_TOKEN") or (recorded.get("token") if own else None),
         gateway_url=recorded.get("gateway_url") if own else None,
+        home=place if own else None,
     )
 
 

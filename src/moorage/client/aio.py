@@ -10,6 +10,7 @@ from moorage.client.calls import Transport
 from moorage.client.deployments import AsyncDeployments
 from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
+from moorage.client.patience import Patience, PatientTransport, is_kept
 from moorage.client.runs import AsyncReplicas, AsyncRuns, AsyncWorkers
 from moorage.client.session import Session, fleet_path
 from moorage.client.transports import AsyncTransport
@@ -67,10 +68,18 @@ class AsyncClient:
         token: str | None = None,
         namespace: str = "default",
         timeout_s: float = 30.0,
+        patience: Patience | None = None,
     ) -> Self:
-        """The client that an environment means: MOORAGE_URL, MOORAGE_TOKEN, MOORAGE_HOME; arguments win."""
+        """The client that an environment means: MOORAGE_URL, MOORAGE_TOKEN, MOORAGE_HOME; arguments win.
+
+        Args:
+            patience: how long to bear restarts of an installation of this machine; None does not.
+        """
         found = find_address(url, token, None, env)
-        client = cls(found.url, found.token, namespace=namespace, timeout_s=timeout_s)
+        travels: Transport = AsyncTransport(found.url, base_headers(found.token))
+        if patience is not None:
+            travels = PatientTransport(travels, patience, lambda: is_kept(found.home))
+        client = cls(found.url, found.token, namespace=namespace, timeout_s=timeout_s, transport=travels)
         client.address = found
         return client
 

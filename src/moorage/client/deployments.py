@@ -36,6 +36,7 @@ class AsyncDeployments:
         *,
         key: str | None = None,
         create_only: bool = False,
+        timeout_s: float | None = None,
     ) -> AsyncApplied:
         """Make it so. The same spec again changes nothing.
 
@@ -43,6 +44,7 @@ class AsyncDeployments:
             spec: a document, a mapping of its fields, or the path of a file with one.
             key: idempotency key; None draws one.
             create_only: refuse where a deployment of that name exists.
+            timeout_s: for the answer, where that is less than the client's usual.
 
         Raises:
             InvalidSpec: the spec is wrong, here or at the server.
@@ -51,7 +53,7 @@ class AsyncDeployments:
         plain = plain_document(spec, "Deployment", self._session.namespace)
         path = self._session.path("deployments", plain["name"], namespace=plain["namespace"])
         headers = {"If-None-Match": "*"} if create_only else None
-        answer = await self._session.change("PUT", path, body=plain, key=key, headers=headers)
+        answer = await self._session.change("PUT", path, body=plain, key=key, headers=headers, timeout_s=timeout_s)
         return _applied(answer, plain, self)
 
     async def plan(self, spec: Spec) -> Json:

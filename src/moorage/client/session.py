@@ -4,6 +4,7 @@ Written once, as coroutines over a `Transport`; every resource of the SDK goes t
 """
 
 import json
+import re
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -14,7 +15,8 @@ from urllib.parse import quote
 from moorage.client.calls import Answer, Call, NoAnswer, StreamRefused, Transport, Trouble
 from moorage.client.failures import failure, told_failure, unreachable
 from moorage.client.sse import Frame, frames
-from moorage.domain.errors import Gone, MoorageError
+from moorage.domain.errors import Gone, InvalidSpec, MoorageError
+from moorage.domain.ids import check_name
 
 RETRY_WAITS_S = (0.2, 1.0)
 """Waits before a mutation is sent again under its key: long enough for a restarting server, short enough to watch."""
@@ -36,8 +38,23 @@ API = "/api/v1"
 Json = dict[str, Any]
 
 
+_NAMED = frozenset(("deployments", "runs"))
+"""Collections whose members go by a name (or a uid, which is written like one)."""
+
+_SEGMENT = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,255}")
+"""Every name, uid and request id. A path of other characters would mean something else, or nothing."""
+
+
 def fleet_path(*parts: str) -> str:
-    """`/api/v1/PARTS…`, each part quoted."""
+    """`/api/v1/PARTS…`, each part quoted.
+
+    Raises:
+        InvalidSpec: a part is empty, or nothing goes by such a name.
+    """
+    for part in parts:
+        if not _SEGMENT.fullmatch(part):
+            problem = "has characters that no name or id has" if part else "is empty"
+            raise InvalidSpec(f"{part!r} names nothing: it {problem}", remedy="`moor ls` shows the names there are")
     return "/".join((API, *(quote(part, safe="") for part in parts)))
 
 
@@ -56,8 +73,15 @@ class Session:
         self.timeout_s = timeout_s
 
     def path(self, collection: str, *parts: str, namespace: str | None = None) -> str:
-        """`/api/v1/namespaces/NS/COLLECTION/PARTS…`."""
-        return fleet_path("namespaces", namespace or self.namespace, collection, *parts)
+        """`/api/v1/namespaces/NS/COLLECTION/PARTS…`.
+
+        Raises:
+            InvalidSpec: a name is none that an object can have.
+        """
+        where = check_name(self.namespace if namespace is None else namespace, "namespace")
+        if parts and collection in _NAMED:
+            check_name(parts[0])
+        return fleet_path("namespaces", where, collection, *parts)
 
     async def get(self, path: str, *, limit_s: float | None = None, **query: Any) -> Any:
         """A read. One more try when the connection broke (a kept one that the server had closed)."""
@@ -80,16 +104,19 @@ class Session:
         body: Any = None,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
         **query: Any,
     ) -> Any:
         """A mutation under an idempotency key, sent again under the same key while no answer comes.
 
         Args:
             key: idempotency key; None draws one.
+            timeout_s: for all of it, where that is less than usual.
         """
-        until = self.transport.monotonic() + self.timeout_s
+        limit_s = self.timeout_s if timeout_s is None else min(timeout_s, self.timeout_s)
+        until = self.transport.monotonic() + limit_s
         own = {**(headers or {}), "Idempotency-Key": key or uuid.uuid4().hex}
-        call = Call(method, path, query, body, own, self.timeout_s)
+        call = Call(method, path, query, body, own, limit_s)
         for wait_s in (*RETRY_WAITS_S, None):
             try:
                 return self._value(await self.transport.send(call))

@@ -20,6 +20,7 @@ from moorage.client.applied import AsyncApplied
 from moorage.client.deployments import AsyncDeployments
 from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
+from moorage.client.patience import Patience, PatientTransport, is_kept
 from moorage.client.runs import AsyncReplicas, AsyncRuns, AsyncWorkers
 from moorage.client.transports import BlockingTransport
 
@@ -168,10 +169,14 @@ class Client(_Blocking):
         token: str | None = None,
         namespace: str = "default",
         timeout_s: float = 30.0,
+        patience: Patience | None = None,
     ) -> "Client":
         """See `AsyncClient.from_environment`."""
         found = find_address(url, token, None, env)
-        client = cls(found.url, found.token, namespace=namespace, timeout_s=timeout_s)
+        travels: Any = BlockingTransport(found.url, base_headers(found.token))
+        if patience is not None:
+            travels = PatientTransport(travels, patience, lambda: is_kept(found.home))
+        client = cls(found.url, found.token, namespace=namespace, timeout_s=timeout_s, transport=travels)
         client._inner.address = found
         return client
 

@@ -8,6 +8,7 @@ from moorage.client.address import Address
 from moorage.client.calls import Transport
 from moorage.client.documents import Spec
 from moorage.client.events import EventPage
+from moorage.client.patience import Patience
 from moorage.client.waiting import Bound
 from moorage.client.watching import Outcome
 
@@ -33,7 +34,9 @@ class Applied:
     def wait_for_active(self, timeout: float | None = ...) -> Outcome: ...
 
 class Deployments:
-    def apply(self, spec: Spec, *, key: str | None = ..., create_only: bool = ...) -> Applied: ...
+    def apply(
+        self, spec: Spec, *, key: str | None = ..., create_only: bool = ..., timeout_s: float | None = ...
+    ) -> Applied: ...
     def plan(self, spec: Spec) -> Json: ...
     def get(self, name: str, *, namespace: str | None = ..., deleted: bool = ...) -> Json: ...
     def list(
@@ -188,6 +191,7 @@ class Client:
         token: str | None = ...,
         namespace: str = ...,
         timeout_s: float = ...,
+        patience: Patience | None = ...,
     ) -> Self: ...
     @property
     def namespace(self) -> str: ...

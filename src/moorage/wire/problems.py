@@ -63,7 +63,7 @@ def invalid(source: str, errors: Sequence[Problem]) -> InvalidSpec:
     return InvalidSpec(
         f"{source} is not valid: {_shown(errors[0])}{more}",
         errors=errors,
-        remedy="correct the named places; `moor init` prints a commented example of every field",
+        remedy="correct the named places; `moor init` writes a commented spec to compare with",
     )
 
 

@@ -11,7 +11,7 @@ OBJECT = {"created_at": "2026-01-01T00:00:00Z", "namespace": "default", "labels"
 class StubApi:
     """Answers `METHOD PATH` below /api/v1 with (status, body); anything else is 404."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.answers: dict[str, tuple[int, Any]] = {}
         self.requests: list[dict[str, Any]] = []
         stub = self
@@ -38,7 +38,7 @@ class StubApi:
             def log_message(self, *_: Any) -> None:
                 """Quiet."""
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 

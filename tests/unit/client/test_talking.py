@@ -167,10 +167,42 @@ def test_an_answer_that_is_not_moorages_says_so(answer):
     assert "MOORAGE_URL" in caught.value.remedy
 
 
-def test_names_are_quoted_in_addresses():
+@pytest.mark.parametrize("name", ["a/../b?x", "..", ".", "", "A", "x\x1b[31m", "x" * 64, "a%2fb"])
+def test_what_no_deployment_can_be_called_is_refused_before_any_request(name):
     server = Recorded({"items": [], "next": None})
-    client_of(server).deployments.history("a/../b?x")
-    assert server.requests[0].url.raw_path.startswith(b"/api/v1/namespaces/default/deployments/a%2F..%2Fb%3Fx/history")
+    client = client_of(server)
+    for ask in (client.deployments.get, client.deployments.history, client.deployments.stop, client.runs.get):
+        with pytest.raises(InvalidSpec) as caught:
+            ask(name)
+        assert caught.value.remedy
+        assert caught.value.message.isprintable()
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("part", ["..", ".", "", "a/b", "a?b", "a b", "x\x1b[31m"])
+def test_no_id_leads_to_another_path(part):
+    server = Recorded({})
+    client = client_of(server)
+    for ask in (client.operations.get, client.machines.get, client.request, client.workers.get, client.replicas.get):
+        with pytest.raises(InvalidSpec):
+            ask(part)
+    with pytest.raises(InvalidSpec):
+        client.deployments.get("good", namespace=part)
+    assert server.requests == []
+
+
+def test_an_apply_is_given_no_more_time_than_the_caller_has():
+    clock, limits = FakeTime(), []
+
+    def silent(request):
+        limits.append(request.extensions["timeout"]["read"])
+        clock.now += limits[-1]
+        raise httpx.ReadTimeout("silent")
+
+    with pytest.raises(Unavailable):
+        client_of(silent, clock).deployments.apply(SPEC, timeout_s=5.0)
+    assert limits == [5.0]
+    assert clock.now == 1005.0
 
 
 def test_lists_are_read_page_after_page():

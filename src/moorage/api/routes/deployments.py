@@ -29,8 +29,8 @@ class ScaleBody(BaseModel):
     """New limits; what is left out stays."""
 
     model_config = ConfigDict(extra="forbid")
-    min: int | None = Field(default=None, ge=0)
-    max: int | None = Field(default=None, ge=0)
+    min: int | None = Field(default=None, ge=0, le=10_000)
+    max: int | None = Field(default=None, ge=0, le=10_000)
 
 
 @router.get("")

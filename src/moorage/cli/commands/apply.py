@@ -1,5 +1,7 @@
 """`apply` and `plan`: files in, deployments made so, or what that would change."""
 
+import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from moorage.cli.commands.specs import read_documents
 from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, examples, timeout_option
 from moorage.cli.watching import LOOK_EVERY_S, watched
-from moorage.domain.errors import InvalidSpec
+from moorage.domain.errors import InvalidSpec, Unavailable, WaitTimeout
 
 GOALS = ("accepted", "ready", "live", "promoted")
 files_option = click.option("--file", "-f", "files", multiple=True, required=True, help="A spec file; - for stdin.")
@@ -88,7 +90,8 @@ def _placed(document: Any, source: str) -> Any:
 
 def apply_one(session: Session, document: Any, key: str | None, goal: str | None, timeout_s: float | None) -> Any:
     """Apply one document, wait where asked, tell people; returns the API's answer (the last object, after a wait)."""
-    applied = session.client.deployments.apply(document, key=key)
+    until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    applied = _applied(session, document, key, timeout_s)
     if session.human:
         click.echo(f"{document.name}: {'applied' if applied.changed else 'unchanged'}, {_revision(session, applied)}")
     if goal is None:
@@ -102,13 +105,31 @@ def apply_one(session: Session, document: Any, key: str | None, goal: str | None
         session,
         document.name,
         goal,
-        lambda on_status: applied.wait(goal, timeout_s=timeout_s, interval_s=LOOK_EVERY_S, on_status=on_status),
+        lambda on_status: applied.wait(goal, timeout_s=_left_s(until), interval_s=LOOK_EVERY_S, on_status=on_status),
     )
     if session.human:
         click.echo(f"{document.name}: {outcome}")
         if outcome.serving:
             click.echo(f"  url    {outcome.last.get('url')}\n  model  {outcome.last.get('model')}")
     return outcome.last
+
+
+def _applied(session: Session, document: Any, key: str | None, timeout_s: float | None) -> Any:
+    """The accepted apply; an answer that does not come counts in the time-out as the wait does."""
+    began = time.monotonic()
+    try:
+        return session.client.deployments.apply(document, key=key, timeout_s=timeout_s)
+    except Unavailable as error:
+        if timeout_s is None or time.monotonic() - began < timeout_s:
+            raise
+        raise WaitTimeout(
+            f"{document.name} was not accepted within {timeout_s:g} s: {error.message}", remedy=error.remedy
+        ) from error
+
+
+def _left_s(until: float) -> float | None:
+    """Of a time-out, to a tenth of a second; None of none."""
+    return None if until == math.inf else max(0.1, round(until - time.monotonic(), 1))
 
 
 def _revision(session: Session, applied: Any) -> str:

@@ -42,6 +42,7 @@ def _settings(session: Session) -> list[dict[str, Any]]:
 @command
 def version(session: Session) -> None:
     """Show the version of this command, and whether the control plane answers."""
+    session.patient = False  # it asks how things are now
     value: dict[str, Any] = {"command": VERSION, "python": sys.version.split()[0], "server": None, "url": None}
     try:
         value |= _server(session)

@@ -8,9 +8,13 @@ import click
 
 from moorage.cli import rows
 from moorage.cli.failures import Interrupted
-from moorage.cli.output import Table, print_line
+from moorage.cli.layout import Table, layout, text_of
+from moorage.cli.output import print_line, terminal_width
 from moorage.cli.session import Session, command, examples
 from moorage.cli.watching import namespace_flag
+
+WIDE = 140
+"""Columns of a terminal that holds an event and some words of its reason in one line."""
 
 
 @click.command(epilog=examples("moor history gemma", "moor history gemma -o json"))
@@ -69,10 +73,12 @@ def _follow(session: Session, cursor: str | None) -> None:
 
 
 def _print(items: Iterable[Mapping[str, Any]]) -> None:
-    """Lines of fixed columns, so that those to come stand under those that were."""
+    """Lines of the same columns each time, so that those to come stand under those that were."""
+    width = terminal_width()
     for item in items:
-        at, named, moved, code, why = rows.change_line(item, with_object=True)
-        click.echo(f"{at:<12}  {named:<34}  {moved:<30}  {code:<24}  {why}".rstrip())
+        table = Table(rows.EVENTS, (rows.change_line(item, with_object=True),))
+        least = rows.EVENTS_LEAST if width is None or width >= WIDE else rows.EVENTS_LEAST[:1]
+        click.echo(text_of(layout(table, width, least=least, heading=False)))
 
 
 def _is_about(change: Mapping[str, Any], name: str) -> bool:

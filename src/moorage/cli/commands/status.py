@@ -7,6 +7,7 @@ import click
 
 from moorage.cli import rows
 from moorage.cli.failures import Interrupted
+from moorage.cli.layout import legible, wrapped
 from moorage.cli.output import plain, print_value, terminal_width
 from moorage.cli.session import Session, command, examples
 from moorage.cli.times import age, clock
@@ -14,6 +15,7 @@ from moorage.cli.watching import namespace_flag
 
 LOOK_EVERY_S = 1.0
 SHOWN_ENDED = 3
+FACTS_AT = 15
 
 
 @click.command(epilog=examples("moor status gemma", "moor status gemma -w"))
@@ -39,7 +41,7 @@ def _show(session: Session, name: str, before: Any) -> Any:
         if before is not None and session.human:
             click.echo("")
         if session.human:
-            click.echo(words(value, session.now(), terminal_width()))
+            click.echo(legible(words(value, session.now(), terminal_width())))
         else:
             print_value({k: v for k, v in value.items() if k != "replicas"}, session.form)
     return key
@@ -65,7 +67,7 @@ def words(value: dict[str, Any], now: float, width: int | None = None) -> str:
     word = value.get("phase") or value.get("state")
     serving = "serving" if value.get("serving") else "not serving"
     head = f"{value.get('name')}  {word}"
-    lines = [f"{head}  ({serving})" if "serving" in value else head, *_facts(value, now)]
+    lines = [f"{head}  ({serving})" if "serving" in value else head, *_facts(value, now, width)]
     replicas = value.get("replicas") or []
     live = [r for r in replicas if r.get("status") not in ("failed", "stopped")]
     ended = [r for r in replicas if r not in live][-SHOWN_ENDED:]
@@ -74,7 +76,7 @@ def words(value: dict[str, Any], now: float, width: int | None = None) -> str:
     return "\n".join(lines)
 
 
-def _facts(value: dict[str, Any], now: float) -> list[str]:
+def _facts(value: dict[str, Any], now: float, width: int | None) -> list[str]:
     facts: list[tuple[str, Any]] = [("why", rows.why(value))]
     if "desired_replicas" in value:
         ready, desired, starting = (value.get(f"{k}_replicas", 0) for k in ("ready", "desired", "starting"))
@@ -89,7 +91,17 @@ def _facts(value: dict[str, Any], now: float) -> list[str]:
     failure = value.get("last_failure") or {}
     if failure:
         facts.append(("last failure", _failure(failure)))
-    return [f"  {name.ljust(13)}{text}" for name, text in facts if text]
+    lines = [f"  {name.ljust(13)}{text}" for name, text in facts if text]
+    return lines if width is None else [wrapped_fact(line, width) for line in lines]
+
+
+def wrapped_fact(line: str, width: int) -> str:
+    """A line of facts broken at words; what goes on stands under its beginning."""
+    return (
+        line
+        if len(line) <= width
+        else line[:FACTS_AT] + wrapped(line[FACTS_AT:], width - FACTS_AT).replace("\n", "\n" + " " * FACTS_AT)
+    )
 
 
 def _failure(failure: dict[str, Any]) -> str:

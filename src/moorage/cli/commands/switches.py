@@ -7,11 +7,14 @@ import click
 from moorage.cli.session import Session, command, examples
 from moorage.cli.watching import sentence
 
+COUNT = click.IntRange(0, 10_000)
+"""What the API takes for a number of replicas."""
+
 
 @click.command(epilog=examples("moor scale gemma --min 1 --max 3"))
 @click.argument("name")
-@click.option("--min", "minimum", type=click.IntRange(0), help="Least replicas.")
-@click.option("--max", "maximum", type=click.IntRange(0), help="Most replicas.")
+@click.option("--min", "minimum", type=COUNT, help="Least replicas.")
+@click.option("--max", "maximum", type=COUNT, help="Most replicas.")
 @click.option("--key", help="Idempotency key.")
 @command
 def scale(session: Session, name: str, minimum: int | None, maximum: int | None, key: str | None) -> None:
