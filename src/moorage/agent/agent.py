@@ -10,7 +10,6 @@ import structlog
 
 from moorage.agent.config import AgentConfig
 from moorage.agent.engines import Engines
-from moorage.agent.keeping import prune_logs
 from moorage.agent.ledger import Ledger
 from moorage.agent.leftovers import Leftovers
 from moorage.agent.link import Link
@@ -78,7 +77,7 @@ class Agent:
             await outbox.reserve()
             await roster.recall(remembered)
             await _unless(stop, _clear(leftovers, engines))
-            prune_logs(config.home / "workers", roster.folders(), config.logs_kept)
+            roster.prune()
             itself = Itself(
                 incarnation=f"{self._rng.getrandbits(80):020x}",
                 boot_id=boot_id(),

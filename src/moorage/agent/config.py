@@ -38,7 +38,9 @@ class AgentConfig:
         engines: container engine → its socket; `auto` (and one that is not named): the usual places; empty: not used.
         runtime_dir: where a user's own engine has its socket (`XDG_RUNTIME_DIR`).
         python: interpreter for the shims.
-        logs_kept: directories of ended workers kept for their logs.
+        logs_kept: attempts' directories (`HOME/workers/WORKER/EPOCH-…`) of ended workers kept for their logs, the
+            newest of all workers; older ones go when a worker is forgotten and when the agent starts. What a worker
+            wrote under `HOME/output/RUN/RANK` is kept for ever; an empty directory there goes with its worker.
         log: level of the agent's own log.
     """
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from moorage.agent import words
+from moorage.agent import setting_up, words
 from moorage.agent.desired import Actions, HeldView, compare
 from moorage.agent.held import HeldWorker
-from moorage.agent.keeping import prune_logs
+from moorage.agent.keeping import prune_logs, prune_outputs
 from moorage.agent.ledger import Attempt, Remembered
 from moorage.agent.means import Means
 from moorage.wire.agent import Assignment, Held, Stop
@@ -73,6 +73,12 @@ class Roster:
     def folders(self) -> frozenset[Path]:
         """Directories in use."""
         return frozenset(w.folder for w in self._held.values())
+
+    def prune(self) -> None:
+        """Remove what of workers that are not held is not kept: see `keeping`."""
+        config = self._means.config
+        prune_logs(config.home / "workers", self.folders(), config.logs_kept, self._means.log)
+        prune_outputs(config.home / "output", {setting_up.output_of(w.assignment, config) for w in self._held.values()})
 
     @property
     def all_gone(self) -> bool:
@@ -163,7 +169,7 @@ class Roster:
         self._means.ports.give_back(name)
         self._keep(worker.close())
         self._keep(self._means.ledger.forget(name))
-        prune_logs(self._means.config.home / "workers", self.folders(), self._means.config.logs_kept)
+        self.prune()
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -18,6 +18,8 @@ from moorage.domain.errors import Unauthorized
 from moorage.wire.agent import Assignment, Heartbeat, Join, LogRequest, Reconcile, Work
 
 CREDENTIAL = "credential"
+QUIET_S = 5.0
+"""An agent is often started a moment before its control plane: that it is not there yet is no news for so long."""
 
 
 @dataclass(slots=True)
@@ -75,6 +77,8 @@ class Session:
         self._standing = Standing()
         self._look_again = asyncio.Event()
         self._answering: dict[str, asyncio.Task[None]] = {}
+        self._waiting_since: float | None = None
+        self._reached = False
         self.draining = False
 
     def look_again(self) -> None:
@@ -93,8 +97,18 @@ class Session:
                     return
             except LinkError as cause:
                 wait_s = backoff.next_s()
-                self._log.warning("control plane not available", why=str(cause), again_in_s=round(wait_s, 2))
+                self._tell_away(cause, wait_s)
                 await self._clock.sleep(wait_s)
+
+    def _tell_away(self, cause: LinkError, wait_s: float) -> None:
+        """One line while it may be about to start, then a warning at each try."""
+        now = self._clock.monotonic()
+        first = self._waiting_since is None
+        since = self._waiting_since = now if self._waiting_since is None else self._waiting_since
+        if self._reached or not isinstance(cause, LinkDown) or now - since >= QUIET_S:
+            self._log.warning("control plane not available", why=str(cause), again_in_s=round(wait_s, 2))
+        elif first:
+            self._log.info("control plane not there yet: trying until it is", why=str(cause))
 
     # Join and reconcile
 
@@ -113,6 +127,7 @@ class Session:
                     continue
                 raise
             break
+        self._reached = True
         self._standing = Standing(joined.machine, joined.heartbeat_s)
         if joined.credential is not None:
             self._credential = self._link.bearer = joined.credential

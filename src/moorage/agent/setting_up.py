@@ -27,6 +27,11 @@ def exchange(folder: Path, launch: Launch) -> Path:
     return folder if launch.runner == "process" else folder / EXCHANGE
 
 
+def output_of(assignment: Assignment, config: AgentConfig) -> Path:
+    """The directory that a rank of a run keeps across attempts on this machine."""
+    return config.home / "output" / assignment.run / str(assignment.launch.rank)
+
+
 def intent(assignment: Assignment, attempt: Attempt, config: AgentConfig) -> LaunchIntent:
     """Everything that a start needs, with its directories made.
 
@@ -36,7 +41,7 @@ def intent(assignment: Assignment, attempt: Attempt, config: AgentConfig) -> Lau
     launch, folder = assignment.launch, Path(attempt.folder)
     contained = launch.runner != "process"
     shared = exchange(folder, launch)
-    output = config.home / "output" / assignment.run / str(launch.rank)
+    output = output_of(assignment, config)
     output.mkdir(parents=True, exist_ok=True)
     if contained:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

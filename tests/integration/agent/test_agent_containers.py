@@ -174,3 +174,24 @@ def test_labels_of_an_attempt_are_those_of_its_assignment(tmp_path):
     )
     attempt = Attempt(worker=W, epoch=4, cookie="c", folder=str(tmp_path / "w"), assignment="")
     assert setting_up.intent(wanted, attempt, config).labels == Labels("dep-1", W, 4, "d")
+
+
+async def test_an_agent_whose_folder_was_lost_removes_its_containers_and_no_others(plane, agent, engine, tmp_path):
+    await plane.want(container(engine, "exec sleep 1000"))
+    await plane.until(lambda: "Running" in plane.path(W))
+    old = plane.of(W)[-1].process["container"]
+    folder = "/elsewhere/agent/workers/wrk-other/1-cccccccc"
+    told = {"MOORAGE_WORKER": "wrk-other", "MOORAGE_EPOCH": "1", "MOORAGE_HEARTBEAT_FILE": f"{folder}/shared/heartbeat"}
+    env = [f"{name}={value}" for name, value in {**told, "MOORAGE_COOKIE": "c" * 32}.items()]
+    body = {"Image": IMAGE, "Env": env, "Labels": {"moorage.managed-by": "moorage"}, "Cmd": ["/bin/true"]}
+    with engine.client() as client:
+        theirs = client.post("/containers/create", json=body).json()["Id"]
+    await agent.kill()
+    agent.home.rename(tmp_path / "away")
+    await plane.drop(W)
+    await agent.start()
+    await plane.until(lambda: len(plane.reconciles) == 2)
+    left = [row["Id"] for row in containers(engine)]
+    assert old not in left
+    assert theirs in left
+    assert plane.reconciles[1].held == ()

@@ -7,6 +7,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from agent_plane import until_true
 from agent_process import free_range
 from agent_work import job, server, stopping
 
@@ -226,3 +227,18 @@ async def test_the_previous_attempts_log_can_be_read(plane, make_agent):
     await plane.until(lambda: sum(r.gone for r in plane.of(W)) == 2)
     assert (await plane.ask_log(LogRequest(id="n", worker=W))).lines == ("second",)
     assert (await plane.ask_log(LogRequest(id="p", worker=W, previous=True))).lines == ("first",)
+
+
+async def test_of_forgotten_workers_the_newest_logs_stay_and_no_empty_output(plane, make_agent):
+    agent = make_agent(logs_kept=2)
+    await agent.start()
+    for n in range(4):
+        code = "exit 0" if n else "echo kept > $MOORAGE_OUTPUT_DIR/result"
+        await plane.want(job("/bin/sh", "-c", code, worker=f"wrk-{n}").model_copy(update={"run": f"run-{n}"}))
+        await plane.until(lambda n=n: plane.gone(f"wrk-{n}"))
+        await plane.drop(f"wrk-{n}")
+        await until_true(lambda n=n: not (agent.home / "output" / f"run-{n}" / "0").is_dir() or not n)
+    await until_true(lambda: sorted(p.name for p in agent.home.glob("workers/*")) == ["wrk-2", "wrk-3"])
+    assert [p.relative_to(agent.home / "output").as_posix() for p in agent.home.glob("output/*/*/*")] == [
+        "run-0/0/result"
+    ]

@@ -44,6 +44,8 @@ async def test_a_server_that_ended_while_the_agent_was_dead_is_reported_with_its
     await plane.until(lambda: "Running" in plane.path(W))
     pid = plane.pid(W)
     ticks = start_ticks(pid)
+    # A report goes out before the disk has it, and what is not on disk is told again: the path is asked for below.
+    await until_true(lambda: agent.remembers_state(W) == "Running")
     await agent.kill()
     go.touch()
     await until_true(lambda: not alive(pid, ticks))
