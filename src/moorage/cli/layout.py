@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 GAP = 2
-FLOW_LEAST = 28
-"""Columns below which a flowing cell reads badly: some four words."""
+FLOW_LEAST = 36
+"""Columns below which a flowing cell reads badly: some five words."""
 BELOW = "    "
 
 Piece = tuple[str, str]

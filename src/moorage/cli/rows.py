@@ -157,6 +157,8 @@ HISTORY = (Column("AT"), Column("CHANGE"), Column("CODE", minor=True), REASON)
 EVENTS = (Column("AT"), Column("OBJECT"), Column("CHANGE"), Column("CODE", minor=True), REASON)
 EVENTS_LEAST = (12, 34, 30, 24)
 """Widths that most events fit, so that those to come stand under those that were."""
+EVENTS_LEAST_BELOW = (12, 30, 30)
+"""The same where reasons stand below; it fits 80 columns."""
 
 _Row = Callable[[Object, float], tuple[str, ...]]
 STATE = Column("STATE", state=True)

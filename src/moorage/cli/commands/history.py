@@ -13,7 +13,7 @@ from moorage.cli.output import print_line, terminal_width
 from moorage.cli.session import Session, command, examples
 from moorage.cli.watching import namespace_flag
 
-WIDE = 140
+WIDE = 150
 """Columns of a terminal that holds an event and some words of its reason in one line."""
 
 
@@ -77,7 +77,7 @@ def _print(items: Iterable[Mapping[str, Any]]) -> None:
     width = terminal_width()
     for item in items:
         table = Table(rows.EVENTS, (rows.change_line(item, with_object=True),))
-        least = rows.EVENTS_LEAST if width is None or width >= WIDE else rows.EVENTS_LEAST[:1]
+        least = rows.EVENTS_LEAST if width is None or width >= WIDE else rows.EVENTS_LEAST_BELOW
         click.echo(text_of(layout(table, width, least=least, heading=False)))
 
 
