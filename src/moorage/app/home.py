@@ -202,6 +202,8 @@ def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, d
         "state_dir": str(home.root / "gateway"),
         "gateway_id": machine_name(),
         "advertise": settings.gateway.url,
+        "allowed_origins": list(settings.gateway_allowed_origins),
+        "allowed_hosts": list(settings.gateway_allowed_hosts),
     }
     return {"server": server, "agent": agent, "gateway": gateway}
 

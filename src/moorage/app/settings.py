@@ -58,6 +58,8 @@ class Settings:
     database_url: str
     api: Address
     gateway: Address
+    gateway_allowed_origins: tuple[str, ...]
+    gateway_allowed_hosts: tuple[str, ...]
     token: str | None
     url: str
     machine_ttl_s: float
@@ -317,6 +319,8 @@ _READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
     "database_url": (lambda v: f"sqlite:///{v['home'] / 'moorage.db'}", _database),
     "api": (lambda v: "127.0.0.1:7420", _address),
     "gateway": (lambda v: "127.0.0.1:7421", _address),
+    "gateway_allowed_origins": (lambda v: "", _names),
+    "gateway_allowed_hosts": (lambda v: "", _names),
     "token": (lambda v: "", lambda raw: raw or None),
     "url": (lambda v: v["api"].url, _url),
     "machine_ttl_s": (lambda v: "30", _seconds),
@@ -337,6 +341,8 @@ _ALLOWED: Mapping[str, str] = {
     "database_url": "sqlite:///PATH or postgresql://USER@HOST/DATABASE",
     "api": "HOST:PORT, such as 127.0.0.1:7420",
     "gateway": "HOST:PORT, such as 127.0.0.1:7421",
+    "gateway_allowed_origins": "origins of web pages with commas between, such as https://chat.example; * is any",
+    "gateway_allowed_hosts": "host names with commas between, such as models.example; * is any",
     "token": "a token",
     "url": "http://HOST:PORT or https://HOST:PORT",
     "machine_ttl_s": "seconds, such as 30",

@@ -87,7 +87,7 @@ def _misdirected(value: bytes) -> BadHead:
     return BadHead(
         421,
         f"this gateway does not go by the name {_shown(value)}; use its address or localhost, "
-        "or add the name to allowed_hosts",
+        "or add the name to gateway_allowed_hosts (MOORAGE_GATEWAY_ALLOWED_HOSTS)",
         code="host_not_allowed",
     )
 
@@ -95,7 +95,8 @@ def _misdirected(value: bytes) -> BadHead:
 def _foreign(value: bytes) -> BadHead:
     return BadHead(
         403,
-        f"a web page of {_shown(value)} may not use this gateway; add its origin to allowed_origins to let it",
+        f"a web page of {_shown(value)} may not use this gateway; to let it, add its origin to "
+        "gateway_allowed_origins (MOORAGE_GATEWAY_ALLOWED_ORIGINS)",
         code="origin_not_allowed",
     )
 

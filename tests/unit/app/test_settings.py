@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from moorage.app.home import Home, part_configs
 from moorage.app.ports import require_apart
 from moorage.app.settings import Address, address_of, load
 from moorage.app.showing import effective
 from moorage.domain.errors import InvalidSpec
+from moorage.gateway.config import GatewayConfig
 
 
 def test_defaults_need_nothing_but_a_home_folder(tmp_path: Path):
@@ -170,3 +172,13 @@ def test_one_port_for_both_is_refused(gateway: str):
 
 def test_one_port_on_two_addresses_is_no_conflict():
     require_apart(Address("127.0.0.1", 5), Address("127.0.0.2", 5))
+
+
+def test_what_the_gateway_allows_reaches_its_configuration(tmp_path: Path):
+    env = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_GATEWAY_ALLOWED_ORIGINS": "https://chat.example, *"}
+    (tmp_path / "config.toml").write_text('gateway_allowed_hosts = ["models.example"]\n')
+    settings = load(env)
+    gateway = part_configs(Home(tmp_path), settings, settings.api.url)["gateway"]
+    assert gateway["allowed_origins"] == ["https://chat.example", "*"]
+    assert gateway["allowed_hosts"] == ["models.example"]
+    assert GatewayConfig.from_mapping(gateway).allowed_hosts == ("models.example",)
