@@ -35,6 +35,7 @@ class Moor:
 
     def __init__(self, root: Path) -> None:
         self.home = root / "home"
+        self.umask = -1  # as it is
         sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
         self.api, self.gateway = (s.getsockname()[1] for s in sockets)
         for one in sockets:
@@ -55,6 +56,7 @@ class Moor:
             text=True,
             timeout=LIMIT_S,
             check=False,
+            umask=self.umask,
         )
 
     def well(self, *args: str) -> str:
@@ -213,3 +215,55 @@ def test_without_a_control_plane_commands_say_so_with_exit_code_five(moor: Moor)
     done = moor("ls")
     assert done.returncode == 5
     assert "moor up" in done.stderr
+
+
+def test_up_after_the_cause_of_a_failed_one_is_mended_starts_afresh(moor: Moor):
+    moor.well("up")
+    moor.well("down")
+    database = moor.home / "moorage.db"
+    good = database.read_bytes()
+    database.write_bytes(os.urandom(len(good)))
+    assert "the server keeps dying" in moor("up").stderr
+    stale = moor.record()
+    assert stale["parts"]["server"]["failures"] >= 3
+    assert stale["state"] == "stopped"
+    for file in moor.home.glob("moorage.db*"):
+        file.unlink()
+    database.write_bytes(good)
+    assert moor.well("up").startswith("up\n")
+
+
+def test_up_without_its_options_after_a_killed_supervisor_leaves_the_addresses_and_the_parts(moor: Moor):
+    del moor.env["MOORAGE_API"], moor.env["MOORAGE_GATEWAY"]
+    moor.well("up", "--port", str(moor.api), "--gateway-port", str(moor.gateway))
+    before = moor.pids()
+    moor.kill_supervisor()
+    again = moor.well("up")
+    assert f"http://127.0.0.1:{moor.api}\n" in again
+    assert "addresses are those of the last time" in again
+    assert moor.pids() == before
+    rows = {row["name"]: row for row in json.loads(moor.well("config", "show", "-o", "json"))}
+    assert rows["MOORAGE_URL"]["value"] == f"http://127.0.0.1:{moor.api}"
+    assert rows["MOORAGE_URL"]["source"] == rows["MOORAGE_TOKEN"]["source"] == str(moor.home / "client.json")
+    assert rows["MOORAGE_GATEWAY"]["source"] == str(moor.home / "run" / "gateway.json")
+
+
+def test_up_with_one_port_for_both_is_refused_at_once(moor: Moor):
+    done = moor("up", "--port", str(moor.api), "--gateway-port", str(moor.api))
+    assert done.returncode == 2
+    assert "cannot listen on the same port" in done.stderr
+    assert not moor.home.exists()
+
+
+def test_what_up_writes_is_for_its_owner_and_model_servers_keep_the_users_umask(moor: Moor):
+    moor.umask = 0o026
+    moor.well("up")
+    said = moor.home.parent / "umask"
+    script = f'umask > {said}; exec "$0" "$@"'
+    model = (sys.executable, FAKE, "--model", "m", "--port", "{port}")
+    moor.well("serve", "--name", "m", "--model-id", "m", "--", "/bin/sh", "-c", script, *model)
+    assert int(said.read_text(), 8) == 0o026
+    ours = [*moor.home.glob("*"), *moor.home.glob("gateway/*"), *moor.home.glob("logs/*"), *moor.home.glob("run/*")]
+    assert {"moorage.db", "ready", "gateway"} <= {path.name for path in ours}
+    open_to_others = [path for path in ours if stat.S_IMODE(path.stat().st_mode) & 0o077]
+    assert open_to_others == []
