@@ -176,6 +176,7 @@ def test_one_port_on_two_addresses_is_no_conflict():
 
 def test_what_the_gateway_allows_reaches_its_configuration(tmp_path: Path):
     env = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_GATEWAY_ALLOWED_ORIGINS": "https://chat.example, *"}
+    (tmp_path / "tokens").mkdir()
     (tmp_path / "config.toml").write_text('gateway_allowed_hosts = ["models.example"]\n')
     settings = load(env)
     gateway = part_configs(Home(tmp_path), settings, settings.api.url)["gateway"]
