@@ -1,7 +1,6 @@
 """The agent of one machine, built from its parts, from start to an orderly end."""
 
 import asyncio
-from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
@@ -76,7 +75,6 @@ class Agent:
             outbox.restore(remembered.outbox, last, int(remembered.notes.get(RESERVED, 0)))
             await outbox.reserve()
             await roster.recall(remembered)
-            await _unless(stop, _clear(leftovers, engines))
             roster.prune()
             itself = Itself(
                 incarnation=f"{self._rng.getrandbits(80):020x}",
@@ -84,7 +82,8 @@ class Agent:
                 version=self._version,
                 credential=remembered.notes.get(CREDENTIAL),
             )
-            session = Session(means, Link(config.server_url, http), roster, self._rng, itself)
+            link = Link(config.server_url, http)
+            session = Session(means, link, roster, self._rng, itself, clear=leftovers.end_processes)
             try:
                 await self._serve(session, roster, outbox, stop)
             finally:
@@ -124,25 +123,6 @@ class Agent:
                 return
             await self._clock.sleep(POLL_S)
         self._log.warning("left before everything was gone and told", gone=roster.all_gone, told=outbox.empty)
-
-
-async def _clear(leftovers: Leftovers, engines: Engines) -> None:
-    """End what the ledger does not know: processes, and containers on each engine that answers."""
-    await leftovers.end_processes()
-    await engines.answering()
-
-
-async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Do something; it is given up when `stop` is set."""
-    doing, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({doing, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if doing.done():
-            doing.result()
-    finally:
-        for task in (doing, stopped):
-            task.cancel()
-        await asyncio.gather(doing, stopped, return_exceptions=True)
 
 
 def _client(*, tls: bool, keep: bool = True) -> httpx.AsyncClient:

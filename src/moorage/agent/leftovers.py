@@ -4,7 +4,7 @@ A worker carries its cookie, its name and epoch and, in the path of its heartbea
 own directory, which is named after all three. What carries all of that, consistently and with this home, is proven to
 be ours; so is a shim that serves such a directory, or whose command is proven. Another installation's home is another
 one, and is not even counted. What names this home and cannot be proven is left alone and named in the log. Called by
-`agent` at its start, and by `engines` when an engine is found.
+the session before it says what is held, and by `engines` when an engine is found.
 """
 
 import asyncio

@@ -5,6 +5,7 @@ back-off of its own. When the control plane no longer knows this incarnation the
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -60,9 +61,21 @@ class Session:
         roster: the held workers.
         rng: source of jitter.
         itself: who this agent is now.
+        clear: awaited once, after the first join and before anything is said of what is held: ends what the ledger does
+            not know. Not earlier: while the control plane is away, or waits for an old lease to end, all runs on.
     """
 
-    def __init__(self, means: Means, link: Link, roster: Roster, rng: Random, itself: Itself) -> None:
+    def __init__(
+        self,
+        means: Means,
+        link: Link,
+        roster: Roster,
+        rng: Random,
+        itself: Itself,
+        *,
+        clear: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._clear: Callable[[], Awaitable[None]] | None = clear
         self._config = means.config
         self._engines = means.engines
         self._ledger = means.ledger
@@ -151,6 +164,9 @@ class Session:
         )
 
     async def _reconcile(self) -> None:
+        if self._clear is not None:
+            await self._clear()
+            self._clear = None
         held = self._roster.held()
         message = Reconcile(
             machine=self._standing.machine,

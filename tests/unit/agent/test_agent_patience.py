@@ -40,13 +40,17 @@ class Engines:
         return ("process",)
 
 
+async def nothing():
+    raise AssertionError("nothing is ended before a join")
+
+
 async def told(tmp_path, *, until, trouble=None):
     config = AgentConfig(server_url="http://s", name="box", home=tmp_path, token="t")
     means = SimpleNamespace(
         config=config, engines=Engines(), ledger=None, outbox=None, clock=Clock(until), log=structlog.get_logger()
     )
     link = Away(trouble or LinkDown("join: ConnectError"))
-    session = Session(means, link, None, random.Random(1), Itself("inc", "boot", "1"))
+    session = Session(means, link, None, random.Random(1), Itself("inc", "boot", "1"), clear=nothing)
     with structlog.testing.capture_logs() as lines, pytest.raises(asyncio.CancelledError):
         await session.run()
     return [line["log_level"] for line in lines]
