@@ -14,6 +14,7 @@ def main() -> int:
     if config.with_suffix(".broken").exists():
         print("cannot start: broken", flush=True)
         return 3
+    signal.signal(signal.SIGTERM, lambda *_: None)  # never called: it shows that this process knows the signal
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     with journal.open("a") as file:
         file.write(f"started {config.stem}\n")
