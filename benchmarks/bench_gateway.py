@@ -163,7 +163,7 @@ def cpu_per_chunk(proxy: Proxy) -> float:
 
 def post(path: str) -> bytes:
     body = peers.QUESTION.encode()
-    fields = f"Host: b\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    fields = f"Host: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     return f"POST {path} HTTP/1.1\r\n{fields}\r\n\r\n".encode() + body
 
 
