@@ -32,6 +32,11 @@ class Clock:
         self.at += seconds
 
 
+async def wait_for_the_next_part(pause_s: float) -> None:
+    """The pace of a server that trickles: what is tested is that nobody waits for it without limit."""
+    await asyncio.sleep(pause_s)
+
+
 class Endless:
     """Bodies without an end; counts what was taken of them."""
 
@@ -45,7 +50,7 @@ class Endless:
     async def _body(self) -> AsyncIterator[bytes]:
         try:
             while True:
-                await asyncio.sleep(self.pause_s)
+                await wait_for_the_next_part(self.pause_s)
                 part = b"x" if self.pause_s else CHUNK
                 self.taken += len(part)
                 yield part
