@@ -48,9 +48,6 @@ from moorage.store.store import SqlStore
 
 log = structlog.get_logger("moorage.server")
 
-SWITCH_S = 0.0005
-"""Store threads hand each result to the loop; with Python's usual 5 ms a busy loop makes every hand-over wait."""
-
 LATE_SHARE = 2.0 / 3.0
 """A heartbeat is late after this share of the machine's time to live (20 s of 30 s)."""
 
@@ -288,7 +285,6 @@ def main(argv: list[str] | None = None) -> int:
         config = ServerConfig.read(parser.parse_args(argv).config)
         configure_log(config.log)
         held = lock(config.home)
-        sys.setswitchinterval(SWITCH_S)
         try:
             import uvloop
 
