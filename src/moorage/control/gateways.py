@@ -5,7 +5,6 @@ confirmed until every gateway known before reported again or its lease must be o
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from moorage.decide.serving.snapshot import Demand
@@ -114,8 +113,3 @@ def _traffic(activity: EndpointActivity | None) -> tuple[int, int, tuple[tuple[s
     if activity is None:
         return (0, 0, (), 0)
     return (activity.in_flight, activity.held, tuple(sorted(activity.replicas.items())), activity.requests)
-
-
-def names(news: Iterable[tuple[str, str]]) -> list[str]:
-    """`namespace/name` of each, for the log."""
-    return [f"{ns}/{name}" for ns, name in news]

@@ -70,7 +70,6 @@ class Loops:
         self._scheduling = KeyedLoop("scheduling", scheduling, clock, scheduling.everything)
         self._machines = KeyedLoop("machines", machines, clock, machines.everything)
         self._machines_step = machines
-        self._feed: asyncio.Task[None] | None = None
         publisher.on_demand.append(self._serving.mark)
 
     async def run(self, fence: Fence) -> None:

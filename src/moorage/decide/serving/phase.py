@@ -95,7 +95,7 @@ def deployment_phase(
     if deployment.deleting or going:
         return Phase.DEACTIVATING
     if status is DeploymentStatus.STOPPED:
-        return Phase.INACTIVE if deployment.ever_ready or _got_past_pulling(deployment) else Phase.BUILD_STOPPED
+        return Phase.INACTIVE if deployment.ever_ready or deployment.past_pulling else Phase.BUILD_STOPPED
     if status is DeploymentStatus.FAILED:
         return _failed_phase(deployment)
     if status is DeploymentStatus.PAUSED:
@@ -119,7 +119,3 @@ def _failed_phase(deployment: Deployment) -> Phase:
     if dict(deployment.last_failure or {}).get("fail_reason") == "image_pull_failed":
         return Phase.BUILD_FAILED
     return Phase.FAILED if deployment.ever_ready else Phase.DEPLOY_FAILED
-
-
-def _got_past_pulling(deployment: Deployment) -> bool:
-    return deployment.past_pulling
