@@ -11,14 +11,16 @@ from typing import Any
 from moorage.runners import ModelRunner, ModelSpec, StateChange
 from moorage.runners.shimming.kernel import stat_fields
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 FAKE_MODEL = str(Path(__file__).parents[2] / "servers" / "fake_model.py")
 
 SERVER = """
-import http.server, os, signal, sys
+import http.server, os, signal, sys, time
 port, state, *options = sys.argv[1:]
 def end(*_):
     print("asked to end", flush=True)
+    while "holds-its-stop" in options and not os.path.exists(state + ".let-go"):
+        time.sleep(0.01)
     os._exit(9 if "crash-in-stop" in options else 0)
 if "deaf" in options:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -41,7 +43,7 @@ class Server(http.server.ThreadingHTTPServer):
 print("serving", flush=True)
 Server(("127.0.0.1", int(port)), Handler).serve_forever()
 """
-"""Answers every GET with what a file says now (`STATUS BODY`), else as healthy."""
+"""Answers every GET with what a file says now (`STATUS BODY`), else as healthy; may hold its stop until it is let go."""
 
 
 class SteppedClock:
@@ -126,6 +128,10 @@ class World:
         else:
             path.with_suffix(".new").write_text(text)
             path.with_suffix(".new").rename(path)
+
+    def let_go(self) -> None:
+        """Those servers that hold their stop end now."""
+        (self.folder / "health.let-go").touch()
 
     def shell(self, script: str, **spec: Any) -> ModelSpec:
         """No server at all: it runs as soon as it executes. Each start adds a line to `starts`."""

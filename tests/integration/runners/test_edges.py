@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runner_world import World, free_ports, living, until
+from runner_world import PATIENCE_S, World, free_ports, living, until
 
 from moorage.domain.errors import (
     Conflict,
@@ -68,12 +68,17 @@ async def test_a_stop_while_it_loads_ends_the_start_with_an_error(world: World) 
 
 
 async def test_a_start_after_a_stop_that_is_under_way_wins(world: World) -> None:
-    runner = world.runner()
-    await runner.start("m", world.fake())
+    runner = world.runner(shutdown_timeout=PATIENCE_S)
+    await runner.start("m", world.server("holds-its-stop"))
     stopping = asyncio.create_task(runner.stop("m"))
     await until(lambda: runner.state("m") == S.STOPPING)
-    assert await runner.start("m") == S.RUNNING
+    starting = asyncio.create_task(runner.start("m"))
+    await asyncio.sleep(0)
+    assert not stopping.done()
+    world.let_go()
+    assert await starting == S.RUNNING
     assert await stopping == S.RUNNING
+    await until(lambda: world.path_of("m") == ["loading", "running", "stopping", "stopped", "loading", "running"])
 
 
 async def test_many_restarts_of_one_model_leave_one_server(world: World) -> None:
@@ -109,7 +114,7 @@ async def test_a_start_of_a_healthy_model_does_nothing(world: World) -> None:
 
 
 async def test_a_start_of_an_unhealthy_model_restarts_it(world: World) -> None:
-    runner = world.runner()
+    runner = world.runner(restart_delay=0, restart_limit=100)  # the new one may be asked before the engine is back
     await runner.start("m", world.server())
     pid = runner.info("m").pid
     world.health("502 the engine is dead")
@@ -376,7 +381,7 @@ def _children() -> set[str]:
 
 
 async def _until_lines(runner, count: int):
-    deadline = asyncio.get_running_loop().time() + 30
+    deadline = asyncio.get_running_loop().time() + PATIENCE_S
     while True:
         found = await runner.logs("m", lines=1000)
         if found.next_seq > count:
