@@ -92,9 +92,15 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give a worker's holdings up: its process was seen gone (issued is not observed)."""
+    """Give a worker's holdings up: its process was seen gone (issued is not observed).
+
+    Args:
+        worker: whose.
+        epoch: only those of this placement; None: all of them.
+    """
 
     worker: str
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,24 @@ class Run(Noun):
     cancel: JsonMap | None = None
     """{cause, text, at}: asked to end"""
     deleted_at: float | None = None
+    deleting: bool = False
+    """asked to be deleted: it is ended first, then removed"""
+    digest: str = ""
+    """of its spec: the same spec submitted again is a no-op while it lives"""
+    planned_at: float | None = None
+    """when its workers were made; a group with `total_gpus` is planned first"""
+    all_placed_at: float | None = None
+    """when every needed worker first had its place (`max_queue_time` counts until then)"""
+    barrier_since: float | None = None
+    """since when a member of its gang waits at the barrier and another does not"""
+    restarting: JsonMap | None = None
+    """a restart of the whole under way: {cause, worker, text, since, restart_at}; over once every worker is queued"""
+    restarted_from: str | None = None
+    """uid of the finished run that it repeats"""
+    scheduled_by: str | None = None
+    """uid of the run whose `schedule` made it"""
+    schedule: JsonMap | None = None
+    """of a run with a schedule: {next_at, last_at, made}: it makes runs and has no workers of its own"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +226,24 @@ class Worker(Noun):
     heartbeat_at: float | None = None
     placement: JsonMap | None = None
     """per-machine reasons of the last look: {machines: [{machine, reasons[]}]}"""
+    waits: JsonMap | None = None
+    """reason (wire form) for which its run does not let it be placed yet (a dependency, the limit of an array)"""
+    go: bool = False
+    """the barrier of its gang is open for this epoch: its machine may start it"""
+    barrier_at: float | None = None
+    """when this attempt came to the barrier of its gang"""
+    running_since: float | None = None
+    """when this attempt was first seen running; running long enough forgives restarts"""
+    heartbeat_ttl_s: float = 60.0
+    """its heartbeat is late after this and a grace (`heartbeat_ttl` of the run)"""
+    ttl_set: bool = False
+    """the run set that time itself: it also lengthens how long its machine may be silent"""
+    disconnect_after_s: float | None = None
+    """`on_disconnect: stop`: its machine's agent stops it so long after the last answered heartbeat"""
+    rendezvous: str | None = None
+    """host:port at which the leader of a gang lets the others meet it"""
+    ports: JsonMap = field(default_factory=dict)
+    """exposed port (as text) -> host:port under which it is reached"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +273,12 @@ class Machine(Noun):
     heartbeat_at: float | None = None
     reported_seq: int = 0
     """highest report sequence number applied for this incarnation"""
+    beats: JsonMap = field(default_factory=dict)
+    """worker uid -> [epoch, time of its last heartbeat], for the workers named in the last heartbeats of its agent"""
+    data: JsonMap | None = None
+    """where it keeps drives: {path, total_bytes, free_bytes}; None: no data location"""
+    drives: JsonMap = field(default_factory=dict)
+    """namespace/name of each drive that has a copy here -> {state, bytes}"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

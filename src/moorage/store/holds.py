@@ -44,7 +44,7 @@ def _within(what: str, limit: int | None, used: int, wanted: int, machine: str) 
 
 
 def release(group: Group, drafted: Drafted, write: Release) -> None:
-    """Give up everything a worker holds."""
+    """Give up everything a worker holds, or holds for one epoch."""
     for key in (*group.held_by.get(write.worker, ()), *drafted):
-        if key[0] == write.worker:
+        if key[0] == write.worker and write.epoch in (None, key[1]):
             drafted[key] = None

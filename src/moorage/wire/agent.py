@@ -52,6 +52,8 @@ class Join(Message):
     engines: tuple[str, ...] = ("process",)
     capabilities: tuple[str, ...] = ()
     version: str = ""
+    data: dict[str, Any] | None = None
+    """{path, total_bytes, free_bytes} of the data location"""
 
 
 class Joined(Message):
@@ -98,6 +100,35 @@ class LaunchMount(Message):
     read_only: bool = False
 
 
+class LaunchFile(Message):
+    """A config file written before the start."""
+
+    path: str
+    content: str
+
+
+class LaunchPort(Message):
+    """A port of the worker that others may reach; `external`: through a port of the machine's pool."""
+
+    port: int
+    protocol: Literal["http", "tcp", "udp"] = "http"
+    external: bool = False
+
+
+class LaunchDrive(Message):
+    """A drive shown to the worker.
+
+    `origin` names the machine (uid) that has the data; None: it is empty until somebody writes it.
+    """
+
+    name: str
+    target: str
+    place: bool = False
+    read_only: bool = False
+    size_bytes: int = 0
+    origin: str | None = None
+
+
 class Launch(Message):
     """Everything a machine needs to run one worker."""
 
@@ -127,6 +158,33 @@ class Launch(Message):
     stop_signal: str = "SIGTERM"
     stop_grace_s: float = 20.0
     start_timeout_s: float = 300.0
+    prepare_timeout_s: float = 600.0
+    """without progress while it is set up"""
+    pull_stall_s: float = 300.0
+    group: str = "worker"
+    run_name: str = ""
+    """name of the run, for people"""
+    barrier: bool = False
+    """set it up, say ReadyToStart, and start it only once the assignment says `go`"""
+    leads: bool = False
+    """the leader of a gang: a port of the pool is leased for it, at which the others meet it"""
+    array: bool = False
+    """a worker of an array: its rank is its index there"""
+    time_limit_s: float | None = None
+    """of this attempt, from Starting; the agent stops it too"""
+    heartbeat_ttl_s: float = 60.0
+    on_disconnect: Literal["keep", "stop"] = "keep"
+    disconnect_after_s: float = 600.0
+    """`stop`: after so long without an answered heartbeat, on a clock that never steps"""
+    secrets: dict[str, str] = Field(default_factory=dict)
+    """variable -> name of a secret; the values are asked for with `POST /agent/secrets` and never kept on disk"""
+    registry_secret: str | None = None
+    configs: tuple[LaunchFile, ...] = ()
+    expose: tuple[LaunchPort, ...] = ()
+    drives: tuple[LaunchDrive, ...] = ()
+    output_drive: str | None = None
+    """the drive that keeps the output directory across machines"""
+    identity: bool = False
 
 
 class Stop(Message):
@@ -153,6 +211,12 @@ class Assignment(Message):
     desired: Literal["run", "stop"] = "run"
     launch: Launch
     stop: Stop | None = None
+    go: bool = True
+    """False: it waits at the barrier of its gang"""
+    leader: str | None = None
+    """host:port of the leader's rendezvous, known once the barrier is open"""
+    hosts: tuple[str, ...] = ()
+    """hosts of the members of its group by rank, known once the barrier is open"""
 
 
 class LogRequest(Message):
@@ -165,6 +229,22 @@ class LogRequest(Message):
     after: int | None = None
     """sequence number after which to read; None: the last `lines`"""
     previous: bool = False
+    since_s: float | None = None
+    """only lines written in the last so many seconds"""
+    grep: str | None = None
+    """only lines that this regular expression is found in"""
+
+
+class ExecRequest(Message):
+    """Somebody wants a command run beside a worker; the agent connects to `/agent/exec/{id}` and serves it there."""
+
+    id: str
+    worker: str
+    epoch: int | None = None
+    command: tuple[str, ...]
+    tty: bool = False
+    rows: int = 24
+    columns: int = 80
 
 
 class Work(Message):
@@ -173,6 +253,7 @@ class Work(Message):
     version: int
     assignments: tuple[Assignment, ...] = ()
     logs: tuple[LogRequest, ...] = ()
+    execs: tuple[ExecRequest, ...] = ()
     removed: bool = False
     """this machine was removed: stop all and exit"""
 
@@ -206,6 +287,10 @@ class WorkerReport(Message):
     """last 50 lines, at most 16 KiB, with a failure"""
     gone: bool = False
     """the process tree of this epoch is proven gone: its capacity is free"""
+    rendezvous: str | None = None
+    """host:port leased for the leader of a gang"""
+    ports: dict[str, str] | None = None
+    """exposed port -> host:port"""
 
 
 class Report(Message):
@@ -229,6 +314,8 @@ class Heartbeat(Message):
     incarnation: str
     workers: dict[str, int] = Field(default_factory=dict)
     """worker uid -> epoch, those whose process was seen alive just now"""
+    ages: dict[str, float] = Field(default_factory=dict)
+    """worker uid -> seconds since its program last beat through its heartbeat file, for those that do so themselves"""
     pressure: tuple[str, ...] = ()
 
 
@@ -238,6 +325,32 @@ class HeartbeatAnswer(Message):
     lease_s: float = 30.0
     rejoin: bool = False
     removed: bool = False
+
+
+class SecretsRequest(Message):
+    """The values that one worker's spec names, for the machine it is placed on."""
+
+    machine: str
+    incarnation: str
+    worker: str
+    epoch: int
+
+
+class SecretsAnswer(Message):
+    """Values by variable; `registry` is {username, password, server?}; `missing` are (secret, key) that are not there."""
+
+    values: dict[str, str] = Field(default_factory=dict, repr=False)
+    registry: dict[str, str] | None = Field(default=None, repr=False)
+    missing: tuple[tuple[str, str], ...] = ()
+
+
+class IdentityAnswer(Message):
+    """A certificate for one worker (asked for as `SecretsRequest`); PEM texts. `why` says why there is none yet."""
+
+    certificate: str = ""
+    key: str = Field(default="", repr=False)
+    authority: str = ""
+    why: str | None = None
 
 
 class Held(Message):
