@@ -337,7 +337,7 @@ class SecretsRequest(Message):
 
 
 class SecretsAnswer(Message):
-    """Values by variable; `registry` is {username, password, server?}; `missing` are (secret, key) that are not there."""
+    """Values by variable; `registry` is {username, password, server?}; `missing`: (secret, key) that is not there."""
 
     values: dict[str, str] = Field(default_factory=dict, repr=False)
     registry: dict[str, str] | None = Field(default=None, repr=False)
