@@ -9,6 +9,7 @@ from moorage.cli.times import age, clock
 Object = Mapping[str, Any]
 REASON = Column("REASON", flex=True)
 AGE = Column("AGE", right=True)
+QUEUE = (Column("#", right=True), Column("NAME"), Column("PRIORITY", right=True), Column("WAITS", right=True), REASON)
 
 
 def table(kind: str, items: Sequence[Object], now: float) -> Table:

@@ -58,10 +58,34 @@ class AsyncRuns:
         answer: Json = await self._session.get(self._session.path("runs", name, "why", namespace=namespace))
         return answer
 
-    async def cancel(self, name: str, *, key: str | None = None, namespace: str | None = None) -> Json:
-        """End it."""
+    async def plan(self, spec: Spec) -> Json:
+        """What submitting it would do."""
+        plain = plain_document(spec, "Run", self._session.namespace)
+        path = self._session.path("runs", plain["name"], "plan", namespace=plain["namespace"])
+        answer: Json = await self._session.change("POST", path, body=plain)
+        return answer
+
+    async def cancel(
+        self, name: str, *, text: str | None = None, key: str | None = None, namespace: str | None = None
+    ) -> Json:
+        """End it. `text` is shown to all who ask why it ended."""
         path = self._session.path("runs", name, "cancel", namespace=namespace)
+        body = None if text is None else {"text": text}
+        answer: Json = await self._session.change("POST", path, body=body, key=key)
+        return answer
+
+    async def restart(self, name: str, *, key: str | None = None, namespace: str | None = None) -> Json:
+        """Start it again: a live one by stopping and queueing every worker, a finished one as a new run."""
+        path = self._session.path("runs", name, "restart", namespace=namespace)
         answer: Json = await self._session.change("POST", path, key=key)
+        return answer
+
+    async def delete(
+        self, name: str, *, dry_run: bool = False, key: str | None = None, namespace: str | None = None
+    ) -> Json:
+        """End it and remove it with its workers; `dry_run` only tells what that touches."""
+        path = self._session.path("runs", name, namespace=namespace)
+        answer: Json = await self._session.change("DELETE", path, key=key, dry_run="true" if dry_run else None)
         return answer
 
     async def logs(

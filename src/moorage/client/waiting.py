@@ -136,6 +136,8 @@ def judge_run(goal: Goal | str, run: Json) -> Verdict:
         return Done(False, 0) if Goal(goal) is Goal.STOPPED else Failed("it was deleted", run.get("reason"))
     if state not in RUN_ENDED:
         return KeepPolling(f"is {state}")
+    if Goal(goal) is Goal.STOPPED and run.get("deleting"):
+        return KeepPolling("is being deleted")
     if state == "Completed" or Goal(goal) is Goal.STOPPED:
         return Done(False, 0)
     return Failed(f"ended {state}", run.get("reason"), by_failure=state == "Failed")

@@ -12,7 +12,9 @@ class StubApi:
     """Answers `METHOD PATH` below /api/v1 with (status, body); anything else is 404."""
 
     def __init__(self, port: int = 0) -> None:
-        self.answers: dict[str, tuple[int, Any]] = {}
+        self.answers: dict[str, tuple[int, Any]] = {
+            f"GET /namespaces/{ns}/runs": (200, {"items": [], "next": None}) for ns in ("default", "research")
+        }
         self.requests: list[dict[str, Any]] = []
         stub = self
 

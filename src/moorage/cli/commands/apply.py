@@ -1,7 +1,8 @@
-"""`apply` and `plan`: files in, deployments made so, or what that would change."""
+"""`apply` and `plan`: files in, deployments and runs made so, or what that would change."""
 
 import math
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from moorage.cli.session import Session, command, examples, timeout_option
 from moorage.cli.watching import LOOK_EVERY_S, watched
 from moorage.domain.errors import InvalidSpec, Unavailable, WaitTimeout
 
-GOALS = ("accepted", "ready", "live", "promoted")
+GOALS = ("accepted", "ready", "live", "promoted", "completed", "stopped")
+OF_RUNS = frozenset({"accepted", "completed", "stopped"})
 files_option = click.option("--file", "-f", "files", multiple=True, required=True, help="A spec file; - for stdin.")
 
 
@@ -22,10 +24,11 @@ files_option = click.option("--file", "-f", "files", multiple=True, required=Tru
         "moor apply -f gemma.yaml --wait",
         "moor apply -f gemma.yaml -f llama.yaml --for promoted --timeout 10m",
         "moor apply -f gemma.yaml --key build-4711     # the same key again is the same apply",
+        "moor apply -f train.yaml --for completed      # a run; `moor run -f` also shows its output",
     )
 )
 @files_option
-@click.option("--wait", is_flag=True, help="Wait until it is live (same as --for live).")
+@click.option("--wait", is_flag=True, help="Wait until a deployment is live, a run completed.")
 @click.option("--for", "goal", type=click.Choice(GOALS), help="What to wait for.")
 @click.option("--key", help="Idempotency key; with several documents each gets KEY/NAME.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change, as `moor plan` does.")
@@ -42,15 +45,15 @@ def apply(
     timeout_s: float,
 ) -> None:
     """Make what the files say so. Doing it again changes nothing."""
-    documents = deployments_of(files)
+    documents = documents_of(files)
     if dry_run:
         _plan(session, documents)
         return
-    wanted = goal or ("live" if wait else None)
+    goals = [_goal(document, goal, wait) for document in documents]
     answers = []
-    for document in documents:
+    for document, wanted in zip(documents, goals, strict=True):
         own_key = f"{key}/{document.name}" if key and len(documents) > 1 else key
-        answers.append(apply_one(session, document, own_key, wanted, timeout_s))
+        answers.append(_APPLY[document.kind](session, document, own_key, wanted, timeout_s))
     if not session.human:
         print_value(answers[0] if len(answers) == 1 else answers, session.form)
 
@@ -60,32 +63,78 @@ def apply(
 @command
 def plan(session: Session, files: tuple[str, ...]) -> None:
     """Show what an apply of the files would change."""
-    _plan(session, deployments_of(files))
+    _plan(session, documents_of(files))
 
 
-def deployments_of(files: tuple[str, ...]) -> list[Any]:
-    """The Deployments of all files, all read and checked before anything is sent."""
-    documents = [_placed(document, source) for source in files for document in read_documents(source)]
+def documents_of(files: tuple[str, ...]) -> list[Any]:
+    """The documents of all files, all read and checked before anything is sent."""
+    documents = [placed(document, source) for source in files for document in read_documents(source)]
     for document in documents:
-        if document.kind != "Deployment":
+        if document.kind not in _APPLY:
             raise InvalidSpec(
                 f"{document.kind} {document.name} cannot be applied by this version",
-                remedy="only documents of kind Deployment can be applied so far",
+                remedy=f"documents of kind {', '.join(_APPLY)} can be applied so far",
             )
     return documents
 
 
-def _placed(document: Any, source: str) -> Any:
+def placed(document: Any, source: str) -> Any:
     """Paths that begin with a dot are meant from the file's own folder, wherever the command is run."""
-    if document.kind != "Deployment":
-        return document
     base = Path.cwd() if source == "-" else Path(source).absolute().parent
-    model, runtime = document.model, document.runtime
-    if str(model.source or "").startswith("."):
-        model = model.model_copy(update={"source": str((base / model.source).resolve())})
-    if str(runtime.workdir or "").startswith("."):
-        runtime = runtime.model_copy(update={"workdir": str((base / runtime.workdir).resolve())})
-    return document.model_copy(update={"model": model, "runtime": runtime})
+    if document.kind == "Deployment":
+        model = document.model
+        if str(model.source or "").startswith("."):
+            model = model.model_copy(update={"source": str((base / model.source).resolve())})
+        return document.model_copy(update={"model": model, "runtime": _runtime_at(document.runtime, base)})
+    if document.kind == "Run":
+        groups = [g.model_copy(update={"runtime": _runtime_at(g.runtime, base)}) for g in document.groups]
+        return document.model_copy(update={"groups": groups})
+    return document
+
+
+def _runtime_at(runtime: Any, base: Path) -> Any:
+    if not str(runtime.workdir or "").startswith("."):
+        return runtime
+    return runtime.model_copy(update={"workdir": str((base / runtime.workdir).resolve())})
+
+
+def _goal(document: Any, goal: str | None, wait: bool) -> str | None:
+    """What is waited for with this document.
+
+    Raises:
+        InvalidSpec: nothing of its kind has that goal.
+    """
+    if goal is None:
+        return {"Deployment": "live", "Run": "completed"}.get(document.kind) if wait else None
+    fits = goal in OF_RUNS if document.kind == "Run" else goal != "completed"
+    if not fits:
+        raise InvalidSpec(
+            f"{document.kind} {document.name} cannot be waited for until {goal}",
+            remedy="--wait waits for what fits each: a deployment live, a run completed",
+        )
+    return goal
+
+
+def apply_run(session: Session, document: Any, key: str | None, goal: str | None, timeout_s: float | None) -> Any:
+    """Submit one run, wait where asked, tell people; returns the API's answer (the last object, after a wait)."""
+    answer = session.client.runs.apply(document, key=key)
+    run = answer.get("run") or answer
+    if session.human:
+        click.echo(f"{document.name}: {'submitted' if answer.get('changed', True) else 'unchanged'}")
+        for warning in answer.get("warnings") or ():
+            click.echo(f"  warning: {_warning(warning)}", err=True)
+    if goal is None:
+        return answer
+    runs = session.client.runs
+    outcome = watched(
+        session,
+        document.name,
+        goal,
+        lambda on_status: runs.wait(run["id"], goal, timeout_s=timeout_s, interval_s=LOOK_EVERY_S, on_status=on_status),
+    )
+    if session.human:
+        click.echo(f"{document.name}: {outcome.last.get('state')}")
+    return outcome.last
 
 
 def apply_one(session: Session, document: Any, key: str | None, goal: str | None, timeout_s: float | None) -> Any:
@@ -139,7 +188,9 @@ def _revision(session: Session, applied: Any) -> str:
 
 
 def _plan(session: Session, documents: list[Any]) -> None:
-    plans = [(document.name, session.client.deployments.plan(document)) for document in documents]
+    client = session.client
+    plan_of = {"Deployment": client.deployments.plan, "Run": client.runs.plan}
+    plans = [(document.name, plan_of[document.kind](document)) for document in documents]
     if not session.human:
         print_value(plans[0][1] if len(plans) == 1 else [plan for _, plan in plans], session.form)
         return
@@ -165,3 +216,7 @@ def _value(value: Any) -> str:
 
 def _warning(warning: Any) -> str:
     return str(warning.get("message", warning)) if isinstance(warning, dict) else str(warning)
+
+
+_APPLY: Mapping[str, Callable[..., Any]] = {"Deployment": apply_one, "Run": apply_run}
+"""Kind of document → how it is applied."""

@@ -16,17 +16,20 @@ wait_option = click.option("--wait", is_flag=True, help="Wait until nothing of i
 key_option = click.option("--key", help="Idempotency key; with several names each gets KEY/NAME.")
 
 
-@click.command(epilog=examples("moor stop gemma --wait"))
+@click.command(epilog=examples("moor stop gemma --wait", "moor stop train      # a run: the same as moor cancel"))
 @click.argument("names", nargs=-1, required=True)
 @key_option
 @wait_option
 @timeout_option("10m")
 @command
 def stop(session: Session, *, names: tuple[str, ...], key: str | None, wait: bool, timeout_s: float) -> None:
-    """Stop deployments for good. A request does not wake them; `moor delete` removes them."""
-    answers = []
+    """Stop deployments for good, or cancel runs. A request does not wake them; `moor delete` removes them."""
+    client, answers = session.client, []
     for name in names:
-        answer = session.client.deployments.stop(name, key=_own_key(key, name, names))
+        own_key = _own_key(key, name, names)
+        answer = session.first_found(
+            partial(client.deployments.stop, name, key=own_key), partial(client.runs.cancel, name, key=own_key)
+        )
         answers.append(_finish(session, answer, _Ending(name, "stopped", timeout_s if wait else None)))
     _print(session, answers)
 
@@ -49,9 +52,16 @@ def delete(
     wait: bool,
     timeout_s: float,
 ) -> None:
-    """Delete deployments: routing withdrawn, streams drained, servers stopped, their absence proven."""
+    """Delete deployments or runs: routing withdrawn, streams drained, processes stopped, their absence proven."""
+    client = session.client
+
+    def deleted(name: str, **how: Any) -> Any:
+        return session.first_found(
+            partial(client.deployments.delete, name, **how), partial(client.runs.delete, name, **how)
+        )
+
     if dry_run or not yes:
-        plans = [session.client.deployments.delete(name, dry_run=True) for name in names]
+        plans = [deleted(name, dry_run=True) for name in names]
         if dry_run and not session.human:
             print_value(plans[0] if len(plans) == 1 else plans, session.form)
             return
@@ -62,7 +72,7 @@ def delete(
         _ask(names)
     answers = []
     for name in names:
-        answer = session.client.deployments.delete(name, key=_own_key(key, name, names))
+        answer = deleted(name, key=_own_key(key, name, names))
         answers.append(_finish(session, answer, _Ending(name, "deleted", timeout_s if wait else None)))
     _print(session, answers)
 
@@ -96,12 +106,21 @@ def _finish(session: Session, answer: dict[str, Any], ending: _Ending) -> dict[s
         return answer
     operation = answer.get("operation") or {}
     uid = operation.get("id") if isinstance(operation, dict) else operation
-    if uid:  # an operation that succeeds has proven the absence of what it ended
+    if (answer.get("run") or answer).get("kind") == "Run":
+        wait_for_run(session, name, word, ending.timeout_s)
+    elif uid:  # an operation that succeeds has proven the absence of what it ended
         wait = partial(session.client.operations.wait, uid, timeout_s=ending.timeout_s, interval_s=LOOK_EVERY_S)
         watched(session, name, "stopped", lambda on_status: wait(on_status=on_status))
     if session.human:
         click.echo(f"{name}: {word}")
     return answer
+
+
+def wait_for_run(session: Session, name: str, word: str, timeout_s: float) -> None:
+    """Wait until a run has ended, or where it is deleted until it is gone."""
+    runs, goal = session.client.runs, "deleted" if word == "deleted" else "stopped"
+    wait = partial(runs.wait, name, goal, timeout_s=timeout_s, interval_s=LOOK_EVERY_S)
+    watched(session, name, "stopped", lambda on_status: wait(on_status=on_status))
 
 
 def _print(session: Session, answers: list[Any]) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from moorage.cli import rows
 from moorage.cli.output import print_value
@@ -16,13 +17,18 @@ GETTABLE = ("deployment", "run", "machine", "operation", "revision", "worker")
 @click.command(epilog=examples("moor ls", "moor ls runs -n research", "moor ls -l team=search", "moor ls --deleted"))
 @click.argument("kind", type=click.Choice(KINDS), default="deployments")
 @click.option("--label", "-l", "labels", multiple=True, metavar="KEY=VALUE", help="Only those with this label.")
+@click.option("--all", "-a", "with_replicas", is_flag=True, help="Also the runs behind the replicas of deployments.")
 @click.option("--deleted", is_flag=True, help="What was deleted, by whom and why.")
 @command
-def ls(session: Session, kind: str, labels: tuple[str, ...], deleted: bool) -> None:
-    """List deployments, runs, machines or operations."""
-    if deleted and kind != "deployments":
+def ls(session: Session, kind: str, labels: tuple[str, ...], with_replicas: bool, deleted: bool) -> None:
+    """List deployments, runs, machines or operations. Alone it lists deployments and, below, the runs there are."""
+    if deleted and kind not in ("deployments", "runs"):
         raise InvalidSpec(f"deleted {kind} cannot be listed", remedy="moor ls deployments --deleted")
-    _list(session, kind, labels, deleted)
+    alone = click.get_current_context().get_parameter_source("kind") is ParameterSource.DEFAULT
+    if alone and session.human and not deleted:
+        _list_both(session, labels, with_replicas)
+    else:
+        _list(session, kind, labels, deleted, with_replicas)
 
 
 @click.command(epilog=examples("moor get deployment gemma", "moor get machine box-1 -o yaml"))
@@ -48,7 +54,7 @@ def workers(session: Session, run: str) -> None:
 @command
 def machines(session: Session, labels: tuple[str, ...]) -> None:
     """Machines that joined, with what is used of each."""
-    _list(session, "machines", labels, deleted=False)
+    _list(session, "machines", labels)
 
 
 @click.command(epilog=examples("moor operations", "moor operations OPERATION-ID"))
@@ -57,7 +63,7 @@ def machines(session: Session, labels: tuple[str, ...]) -> None:
 def operations(session: Session, uid: str | None) -> None:
     """Applies, stops and deletes: how far each is, and what it waits for. With an id, that one whole."""
     if uid is None:
-        _list(session, "operations", (), deleted=False)
+        _list(session, "operations", ())
     else:
         print_value(session.client.operations.get(uid), "yaml" if session.human else session.form)
 
@@ -101,12 +107,30 @@ def selected(items: list[dict[str, Any]], labels: tuple[str, ...]) -> list[dict[
     return [item for item in items if all((item.get("labels") or {}).get(k) == v for k, _, v in pairs)]
 
 
-def _list(session: Session, kind: str, labels: tuple[str, ...], deleted: bool) -> None:
+def runs_of(session: Session, with_replicas: bool, deleted: bool = False) -> list[dict[str, Any]]:
+    """Runs of the namespace; those behind replicas only where asked for."""
+    return [run for run in session.client.runs.list(deleted=deleted) if with_replicas or not run.get("deployment")]
+
+
+def _list_both(session: Session, labels: tuple[str, ...], with_replicas: bool) -> None:
+    deployments = selected(session.client.deployments.list(), labels)
+    runs = selected(runs_of(session, with_replicas), labels)
+    if deployments or not runs:
+        session.show(deployments, lambda: rows.table("deployments", deployments, session.now()))
+    if runs:
+        if deployments:
+            click.echo("")
+        session.show(runs, lambda: rows.table("runs", runs, session.now()))
+
+
+def _list(
+    session: Session, kind: str, labels: tuple[str, ...], deleted: bool = False, with_replicas: bool = False
+) -> None:
     client = session.client
     if kind == "deployments":
         found = client.deployments.list(deleted=deleted)
     elif kind == "runs":
-        found = client.runs.list()
+        found = runs_of(session, with_replicas, deleted)
     elif kind == "machines":
         found = client.machines.list()
     else:

@@ -12,17 +12,18 @@ from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, examples, timeout_option
 from moorage.domain.errors import InvalidSpec
 
-_COMMAND = "moorage.serve.command"
-
 
 class ServeCommand(click.Command):
-    """Everything after `--` is the server's command, whatever it looks like."""
+    """Everything after `--` is the command to start, whatever it looks like."""
+
+    REST = "moorage.rest"
+    """where of `ctx.meta` it is"""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the command off before options are read."""
         if "--" in args:
             at = args.index("--")
-            ctx.meta[_COMMAND] = args[at + 1 :]
+            ctx.meta[self.REST] = args[at + 1 :]
             args = args[:at]
         return super().parse_args(ctx, args)
 
@@ -53,7 +54,7 @@ def serve(session: Session, model: str | None, wait: bool, timeout_s: float, key
 
     {port}, {host} and {model} in the command are filled in on the machine.
     """
-    argv = list(click.get_current_context().meta.get(_COMMAND) or ())
+    argv = list(click.get_current_context().meta.get(ServeCommand.REST) or ())
     document = _document(session.namespace, model, argv, given)
     answer = apply_one(session, document, key, "live" if wait else None, timeout_s)
     if not session.human:
@@ -66,7 +67,7 @@ def _document(namespace: str, model: str | None, argv: list[str], given: dict[st
     if not argv and model is None:
         raise InvalidSpec("nothing to serve", remedy="give a model file, or the server's command after --")
     source = str(Path(model).expanduser().absolute()) if model and Path(model).expanduser().exists() else model
-    name = given["name"] or _name(Path(model).stem if model else Path(argv[0]).name)
+    name = given["name"] or name_of(Path(model).stem if model else Path(argv[0]).name)
     model_id = given["model_id"]
     if not argv:
         argv, model_id = _built_in(str(source), name), model_id or name
@@ -81,7 +82,7 @@ def _document(namespace: str, model: str | None, argv: list[str], given: dict[st
         command=argv,
         model=model_id,
         source=source,
-        env=_env(given["env"]),
+        env=env_of(given["env"]),
         workdir=given["workdir"] or str(Path.cwd()),  # as if it had been started here by hand
         health_path=given["health_path"],
         minimum=given["minimum"],
@@ -108,16 +109,22 @@ def _built_in(source: str, name: str) -> list[str]:
     return [*argv, "--alias", name]
 
 
-def _name(raw: str) -> str:
+def name_of(raw: str) -> str:
+    """A good name made of a file's or a command's."""
     name = "".join(c if c.isascii() and c.isalnum() else "-" for c in raw.lower()).strip("-")[:63].strip("-")
     return name or "model"
 
 
-def _env(pairs: tuple[str, ...]) -> dict[str, str]:
+def env_of(pairs: tuple[str, ...], option: str = "--env") -> dict[str, str]:
+    """Options `KEY=VALUE` as a mapping.
+
+    Raises:
+        InvalidSpec: one is not of that form.
+    """
     found = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise InvalidSpec(f"--env {pair!r} is not KEY=VALUE", remedy="write it as  --env KEY=VALUE")
+            raise InvalidSpec(f"{option} {pair!r} is not KEY=VALUE", remedy=f"write it as  {option} KEY=VALUE")
         found[key] = value
     return found
