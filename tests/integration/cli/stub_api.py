@@ -9,7 +9,7 @@ OBJECT = {"created_at": "2026-01-01T00:00:00Z", "namespace": "default", "labels"
 
 
 class StubApi:
-    """Answers `METHOD PATH` below /api/v1 with (status, body); anything else is 404."""
+    """Answers `METHOD PATH` below /api/v1 with (status, body), a list line by line; anything else is 404."""
 
     def __init__(self, port: int = 0) -> None:
         self.answers: dict[str, tuple[int, Any]] = {
@@ -28,7 +28,10 @@ class StubApi:
                 )
                 missing = {"code": "not_found", "message": f"there is nothing at {path}", "remedy": "see `moor ls`"}
                 status, answer = stub.answers.get(f"{self.command} {path}", (404, missing))
-                data = json.dumps(answer).encode()
+                lines = isinstance(answer, list)
+                data = (
+                    b"".join(json.dumps(a).encode() + b"\n" for a in answer) if lines else json.dumps(answer).encode()
+                )
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
