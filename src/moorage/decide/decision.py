@@ -33,6 +33,14 @@ class Decision:
     wake_at: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a person's command makes: what to commit (None: a no-op that succeeds), and what to answer."""
+
+    change: Change | None
+    answer: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class _Pending:
     steps: list[Step] = field(default_factory=list)
@@ -101,12 +109,20 @@ class Draft:
         current = self.row(row)
         if same_reason(current.reason, why):
             return current
+        if row.uid in self._created:
+            self._created[row.uid] = why
+            return self._keep(row, reason=why)
         pending = self._pending.setdefault(row.uid, _Pending())
         if pending.steps:
             pending.notes.append(why)
             return current
         pending.reason = why
         return self._keep(row, reason=why)
+
+    def depends_on(self, row: Noun) -> None:
+        """Commit only if this row is still as it was read, though nothing of it may change."""
+        if row.uid not in self._created:
+            self._pending.setdefault(row.uid, _Pending())
 
     def note(self, row: N, why: Reason) -> None:
         """Record a fact in the row's history; its state and reason stay."""

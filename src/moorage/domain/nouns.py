@@ -244,6 +244,8 @@ class Worker(Noun):
     """host:port at which the leader of a gang lets the others meet it"""
     ports: JsonMap = field(default_factory=dict)
     """exposed port (as text) -> host:port under which it is reached"""
+    final: bool = False
+    """Failed or Down for good: nothing starts it again (its run decided that)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.decide.decision import Draft, Ids
+from moorage.decide.running.request import request_of
 from moorage.decide.serving.phase import desired_replicas
 from moorage.decide.serving.snapshot import Demand, ServingSnapshot
 from moorage.domain.nouns import Deployment, Replica, Revision, Run, Worker
@@ -170,26 +171,13 @@ def _start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: in
 
 def run_spec(revision: Mapping[str, Any]) -> dict[str, Any]:
     """The run behind a replica of this revision: one group of one worker, restarting nothing."""
-    resources = dict(revision.get("resources") or {})
-    gpus = dict(resources.get("gpus") or {})
-    request = {
-        "cpu_milli": round(float(resources.get("cpu") or 0) * 1000),
-        "memory_bytes": int(resources.get("memory") or 0),
-        "gpus": {
-            "count": int(gpus.get("count") or 0),
-            "vendor": gpus.get("vendor"),
-            "models": list(gpus.get("models") or ()),
-            "memory_bytes": int(gpus.get("memory") or 0),
-            "healthy_only": bool(gpus.get("healthy_only")),
-        },
-    }
     group = {
         "name": "server",
         "count": 1,
         "restart_policy": "Never",
         "runtime": revision.get("runtime") or {},
         "model": revision.get("model") or {},
-        "request": request,
+        "request": request_of(revision.get("resources")),
     }
     return {"groups": [group], "placement": revision.get("placement") or {}, "lifetime": "service"}
 
