@@ -54,6 +54,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "wait": ("waiting", "Wait for a goal; fails with the reason when it cannot be reached."),
     },
     "Settings": {
+        "secrets": ("secrets", "Values that workers are given and nobody can read back."),
         "config": ("config", "Effective settings, and where each comes from."),
         "version": ("config", "Version of this command, and whether the control plane answers."),
     },

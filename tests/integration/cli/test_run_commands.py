@@ -248,3 +248,14 @@ def test_top_shows_machines_what_runs_and_the_queue_in_order(api: StubApi, capsy
     assert "waiting: 2" in shown
     assert shown.index("busy") < shown.index("first") < shown.index("second")
     assert "old" not in shown
+
+
+def test_init_writes_a_run_that_is_valid_with_every_hint_taken(api: StubApi, tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    assert main(["init", "train", "--kind", "run", "--file", str(path)], api.env) == 0
+    assert main(["validate", str(path)], api.env) == 0
+    lines = path.read_text().splitlines()[2:]
+    hinted = [line.replace("# ", "", 1) if line.strip().startswith("# ") else line for line in lines]
+    kept = [line for line in hinted if not line.strip().startswith(("array", "image", "runner"))]
+    path.write_text("\n".join(kept))
+    assert main(["validate", str(path)], api.env) == 0

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -68,7 +67,7 @@ def plan(session: Session, files: tuple[str, ...]) -> None:
 
 def documents_of(files: tuple[str, ...]) -> list[Any]:
     """The documents of all files, all read and checked before anything is sent."""
-    documents = [placed(document, source) for source in files for document in read_documents(source)]
+    documents = [document for source in files for document in read_documents(source)]
     for document in documents:
         if document.kind not in _APPLY:
             raise InvalidSpec(
@@ -76,26 +75,6 @@ def documents_of(files: tuple[str, ...]) -> list[Any]:
                 remedy=f"documents of kind {', '.join(_APPLY)} can be applied so far",
             )
     return documents
-
-
-def placed(document: Any, source: str) -> Any:
-    """Paths that begin with a dot are meant from the file's own folder, wherever the command is run."""
-    base = Path.cwd() if source == "-" else Path(source).absolute().parent
-    if document.kind == "Deployment":
-        model = document.model
-        if str(model.source or "").startswith("."):
-            model = model.model_copy(update={"source": str((base / model.source).resolve())})
-        return document.model_copy(update={"model": model, "runtime": _runtime_at(document.runtime, base)})
-    if document.kind == "Run":
-        groups = [g.model_copy(update={"runtime": _runtime_at(g.runtime, base)}) for g in document.groups]
-        return document.model_copy(update={"groups": groups})
-    return document
-
-
-def _runtime_at(runtime: Any, base: Path) -> Any:
-    if not str(runtime.workdir or "").startswith("."):
-        return runtime
-    return runtime.model_copy(update={"workdir": str((base / runtime.workdir).resolve())})
 
 
 def _goal(document: Any, goal: str | None, wait: bool) -> str | None:

@@ -75,10 +75,7 @@ def _of_file(file: str, argv: list[str]) -> Any:
             f"{file} holds {len(documents)} documents of kind Run, and one is run at a time",
             remedy="apply several with `moor apply -f`, then follow each with `moor logs -f NAME`",
         )
-    base = Path.cwd() if file == "-" else Path(file).absolute().parent
-    from moorage.wire.spec import rooted_at
-
-    return rooted_at(documents[0], str(base))
+    return documents[0]
 
 
 def _of_options(namespace: str, argv: list[str], given: dict[str, Any]) -> Any:

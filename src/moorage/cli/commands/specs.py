@@ -42,18 +42,53 @@ replicas: {{min: 1, max: 1}}     # min 0: it sleeps when idle, and the first req
 # gateway: {{max_in_flight: 16, max_queue: 100}}
 """
 
+RUN_TEMPLATE = """\
+# A run: a job of one or more workers, queued, placed, restarted and explained.
+# Check it with `moor validate {file}`, then `moor run -f {file}` runs it and shows its output.
+kind: Run
+name: {name}
+# labels: {{team: search}}
+groups:
+  - name: worker
+    count: 1                      # or total_gpus: 12, planned evenly over the machines there are
+    runtime:
+      command: [python3, train.py]
+      # env: {{SEED: "7"}}
+      # workdir: .                # from this file's folder
+      # image: docker.io/library/debian:12
+      # runner: podman            # process | podman | docker
+      # stop: {{signal: SIGTERM, grace: 30s}}     # time to save before it is killed
+    resources:
+      cpu: 1
+      memory: 2GiB
+      # gpus: {{count: 1, memory: 24GiB}}
+    restart_policy: OnFailure     # OnFailure | Always | Never
+restart: {{backoff: 10s, budget: 10, reset_after: 10m}}
+# gang: true                      # all workers start together or not at all, and meet at MASTER_ADDR:MASTER_PORT
+# array: {{count: 20, max_parallel: 4}}           # the same worker many times, each with its MOORAGE_ARRAY_INDEX
+# after: [{{run: prep, condition: completed}}]
+# time_limit: 4h
+# priority: 0
+# schedule: {{cron: "0 3 * * *", timezone: UTC}}
+# placement: {{labels: {{pool: gpu}}}}
+"""
+TEMPLATES = {"deployment": TEMPLATE, "run": RUN_TEMPLATE}
 
-@click.command(epilog=examples("moor init gemma", "moor init gemma --file deploy/gemma.yaml"))
+
+@click.command(
+    epilog=examples("moor init gemma", "moor init gemma --file deploy/gemma.yaml", "moor init train --kind run")
+)
 @click.argument("name", default="my-model")
+@click.option("--kind", "-k", type=click.Choice(list(TEMPLATES)), default="deployment", show_default=True)
 @click.option("--file", "-f", type=click.Path(path_type=Path), help="Where to write it (NAME.yaml); - for stdout.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @command
-def init(_session: Session, name: str, file: Path | None, force: bool) -> None:
+def init(_session: Session, name: str, kind: str, file: Path | None, force: bool) -> None:
     """Write a commented spec to start from."""
     from moorage.wire.spec import parse_documents
 
     path = file or Path(f"{name}.yaml")
-    text = TEMPLATE.format(name=name, file=path)
+    text = TEMPLATES[kind].format(name=name, file=path)
     parse_documents(text, source=f"a spec of the name {name!r}")  # a name that no spec may have is refused here
     if str(path) == "-":
         sys.stdout.write(text)
