@@ -25,6 +25,7 @@ SOURCES = {
     "AsyncEvents": "events.py",
     "AsyncMachines": "fleet.py",
     "AsyncOperations": "fleet.py",
+    "AsyncSecrets": "secrets.py",
     "AsyncClient": "aio.py",
 }
 """Each asynchronous class and the module that has it, in the order of the stub."""

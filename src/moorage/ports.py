@@ -126,6 +126,14 @@ class Store(Protocol):
         """Keep it, replacing what was there."""
         ...
 
+    async def swap_secret(self, name: str, before: str | None, after: str | None) -> bool:
+        """Replace `before` by `after` (None: nothing there); False, and nothing written, when it is another now."""
+        ...
+
+    async def secrets(self, prefix: str) -> Mapping[str, str]:
+        """Name → value of all whose name begins so, in order of their names."""
+        ...
+
     async def close(self) -> None:
         """Finish what is queued and close."""
         ...

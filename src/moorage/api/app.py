@@ -16,7 +16,7 @@ from moorage.api.bodies import content, schemas
 from moorage.api.deps import ApiDeps
 from moorage.api.door import Door
 from moorage.api.gateways import GatewayBook
-from moorage.api.routes import agent, deployments, events, logs, machines, operations, routing, runs, tokens
+from moorage.api.routes import agent, deployments, events, logs, machines, operations, routing, runs, secrets, tokens
 from moorage.api.schemas import ANSWERS, MODELS, Error
 
 VERSION = "1"
@@ -29,6 +29,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     machines.router,
     operations.router,
     events.router,
+    secrets.router,
     tokens.router,
 )
 """Paths are matched one after another: those that agents and gateways use many times a second come first."""
@@ -56,7 +57,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         described = get_openapi(title=app.title, version=app.version, routes=app.routes)
         parts = described.setdefault("components", {})
-        parts.setdefault("schemas", {}).update(schemas(*agent.MESSAGES, *routing.MESSAGES, *MODELS))
+        parts.setdefault("schemas", {}).update(schemas(*agent.MESSAGES, *routing.MESSAGES, secrets.SecretBody, *MODELS))
         parts["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         described["security"] = [{"bearer": []}]
         _describe_answers(described["paths"])

@@ -17,7 +17,9 @@ from moorage.api.ports import Commands, Explain, Gateways, Machines
 from moorage.control.credentials import Credentials, Principal
 from moorage.control.logrelay import LogRelay
 from moorage.control.logtail import LogTail
+from moorage.control.provisions import Provisions
 from moorage.control.reading import Reader
+from moorage.control.vault import Vault
 from moorage.domain.errors import InvalidSpec
 from moorage.ports import Clock, Store
 
@@ -68,6 +70,8 @@ class ApiDeps:
         auth: who bears a token.
         credentials: issues tokens.
         logs: carries questions for log lines; the same one that builds `Work`.
+        vault: secrets of namespaces.
+        provisions: what machines are given for the workers placed on them.
         settings: how the server behaves.
         http: client for asking gateways about a request.
         closing: set by the composition root before it stops the server: long-polls and streams end then.
@@ -84,6 +88,8 @@ class ApiDeps:
     auth: Auth
     credentials: Credentials
     logs: LogRelay
+    vault: Vault
+    provisions: Provisions
     settings: ApiSettings
     http: httpx.AsyncClient
     closing: asyncio.Event = field(default_factory=asyncio.Event)

@@ -36,9 +36,12 @@ from moorage.control.logrelay import LogRelay
 from moorage.control.loops import Loops
 from moorage.control.machines import MachinesStep
 from moorage.control.observe import Observation
+from moorage.control.provisions import Provisions
 from moorage.control.routing import Publisher
 from moorage.control.scheduling import SchedulingStep
+from moorage.control.sealing import Sealer
 from moorage.control.serving import ServingStep
+from moorage.control.vault import Vault
 from moorage.control.work import WorkBoard
 from moorage.decide.running.liveness import LeaseTimes
 from moorage.domain.errors import Conflict, InvalidSpec, MoorageError
@@ -47,6 +50,9 @@ from moorage.store import open_store
 from moorage.store.store import SqlStore
 
 log = structlog.get_logger("moorage.server")
+
+SECRETS_KEY = "secrets.key"
+"""File of the home with the key under which secrets are kept; every control plane of a database needs the same."""
 
 LATE_SHARE = 2.0 / 3.0
 """A heartbeat is late after this share of the machine's time to live (20 s of 30 s)."""
@@ -141,6 +147,7 @@ async def build(config: ServerConfig) -> Graph:
         withdraw=publisher.withdraw,
     )
     credentials = Credentials(store, clock)
+    vault = Vault(store, clock, Sealer(config.home / SECRETS_KEY))
     leadership = Leadership(store, clock, owner=f"home:{config.home}")
     tokens = config.tokens
     deps = ApiDeps(
@@ -153,6 +160,8 @@ async def build(config: ServerConfig) -> Graph:
         auth=Auth(StaticTokens(tokens.get("admin"), tokens.get("agent_join"), tokens.get("gateway")), credentials),
         credentials=credentials,
         logs=relay,
+        vault=vault,
+        provisions=Provisions(store, vault, board),
         settings=ApiSettings(gateway_url=config.gateway_url, gateway_token=tokens.get("gateway")),
         http=httpx.AsyncClient(timeout=5.0),
         readiness=_readiness(leadership),

@@ -12,6 +12,7 @@ from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
 from moorage.client.patience import Patience, PatientTransport, is_kept
 from moorage.client.runs import AsyncReplicas, AsyncRuns, AsyncWorkers
+from moorage.client.secrets import AsyncSecrets
 from moorage.client.session import Session, fleet_path
 from moorage.client.transports import AsyncTransport
 from moorage.domain.errors import NotFound
@@ -58,6 +59,7 @@ class AsyncClient:
         self.events = AsyncEvents(self._session)
         self.machines = AsyncMachines(self._session)
         self.operations = AsyncOperations(self._session)
+        self.secrets = AsyncSecrets(self._session)
 
     @classmethod
     def from_environment(

@@ -22,6 +22,7 @@ from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
 from moorage.client.patience import Patience, PatientTransport, is_kept
 from moorage.client.runs import AsyncReplicas, AsyncRuns, AsyncWorkers
+from moorage.client.secrets import AsyncSecrets
 from moorage.client.transports import BlockingTransport
 
 
@@ -131,6 +132,11 @@ class Operations(_Blocking):
     """`AsyncOperations`, blocking."""
 
 
+@blocking(AsyncSecrets)
+class Secrets(_Blocking):
+    """`AsyncSecrets`, blocking."""
+
+
 @blocking(AsyncClient)
 class Client(_Blocking):
     """`AsyncClient`, blocking."""
@@ -159,6 +165,7 @@ class Client(_Blocking):
         self.events = Events(inner.events)
         self.machines = Machines(inner.machines)
         self.operations = Operations(inner.operations)
+        self.secrets = Secrets(inner.secrets)
 
     @classmethod
     def from_environment(

@@ -168,6 +168,12 @@ class Operations:
         on_status: Callable[[Json], None] | None = ...,
     ) -> Outcome: ...
 
+class Secrets:
+    def list(self, *, namespace: str | None = ...) -> Items: ...
+    def get(self, name: str, *, namespace: str | None = ...) -> Json: ...
+    def set(self, name: str, values: Mapping[str, str], *, namespace: str | None = ...) -> Json: ...
+    def remove(self, name: str, *, namespace: str | None = ...) -> Json: ...
+
 class Client:
     address: Address
     deployments: Deployments
@@ -177,6 +183,7 @@ class Client:
     events: Events
     machines: Machines
     operations: Operations
+    secrets: Secrets
     def __init__(
         self,
         url: str | None = ...,

@@ -35,6 +35,9 @@ UID_PREFIX: Mapping[str, str] = MappingProxyType(
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
+SECRET_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+"""What a key inside a secret may be called."""
+
 
 def check_name(name: str, what: str = "name") -> str:
     """The name itself when it is a good one.

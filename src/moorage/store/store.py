@@ -177,6 +177,32 @@ class SqlStore:
 
         await self._writer.submit(task)
 
+    async def swap_secret(self, name: str, before: str | None, after: str | None) -> bool:
+        """Replace `before` by `after` (None: nothing there); False, and nothing written, when it is another now."""
+        table = self._sql.tables.secrets
+
+        def task(connection: sa.Connection, _: float) -> bool:
+            found = sa.select(table.c.value).where(table.c.name == name).with_for_update()
+            if connection.execute(found).scalar_one_or_none() != before:
+                return False
+            connection.execute(sa.delete(table).where(table.c.name == name))
+            if after is not None:
+                connection.execute(sa.insert(table).values(name=name, value=after))
+            return True
+
+        swapped: bool = await self._writer.submit(task)
+        return swapped
+
+    async def secrets(self, prefix: str) -> Mapping[str, str]:
+        """Name → value of all whose name begins so, in order of their names."""
+        table = self._sql.tables.secrets
+        query = sa.select(table.c.name, table.c.value).where(table.c.name.startswith(prefix, autoescape=True))
+
+        def read(connection: sa.Connection) -> list[tuple[str, str]]:
+            return [(name, value) for name, value in connection.execute(query)]
+
+        return dict(sorted(await self._read(read)))
+
     async def prune_history(self, before: float) -> int:
         """Delete the oldest history up to the first row not older than `before` (seconds since the epoch).
 

@@ -20,7 +20,7 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_default=False, ser_json_inf_nan="constants")
 
 
-def _checked(parse: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
+def checked(parse: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
     """`parse` as a pydantic validator, its own sentence kept as the error."""
 
     def check(value: Any) -> Any:
@@ -85,22 +85,22 @@ _NAME_SCHEMA = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", 
 
 Duration = Annotated[
     float,
-    BeforeValidator(_checked(lambda v: float(units.parse_duration(v)), "duration")),
+    BeforeValidator(checked(lambda v: float(units.parse_duration(v)), "duration")),
     WithJsonSchema(_DURATION_SCHEMA),
 ]
 """Seconds."""
 
 Size = Annotated[
-    int, BeforeValidator(_checked(lambda v: int(units.parse_size(v)), "size")), WithJsonSchema(_SIZE_SCHEMA)
+    int, BeforeValidator(checked(lambda v: int(units.parse_size(v)), "size")), WithJsonSchema(_SIZE_SCHEMA)
 ]
 """Bytes."""
 
 Cpu = Annotated[
-    float, BeforeValidator(_checked(lambda v: units.parse_cpu(v) / 1000, "cpu")), WithJsonSchema(_CPU_SCHEMA)
+    float, BeforeValidator(checked(lambda v: units.parse_cpu(v) / 1000, "cpu")), WithJsonSchema(_CPU_SCHEMA)
 ]
 """Cores (0.5 for `500m`), so that a normalised document read again means the same."""
 
-Name = Annotated[str, BeforeValidator(_checked(_name, "name")), WithJsonSchema(_NAME_SCHEMA)]
+Name = Annotated[str, BeforeValidator(checked(_name, "name")), WithJsonSchema(_NAME_SCHEMA)]
 TextMap = Annotated[
     dict[str, str],
     BeforeValidator(_text_map),

@@ -3,11 +3,12 @@
 `ServerRuntime` (deployments) always has readiness and liveness; in `JobRuntime` (runs) both are optional.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
-from moorage.wire.fields import Argv, AtLeastOne, Count, Cpu, Duration, Name, Part, Port, Size, TextMap
+from moorage.domain import ids
+from moorage.wire.fields import Argv, AtLeastOne, Count, Cpu, Duration, Name, Part, Port, Size, TextMap, checked
 
 Signal = Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGKILL"]
 
@@ -17,6 +18,24 @@ def rooted(path: str) -> str:
     if not path.startswith("/"):
         raise ValueError(f"a path begins with /, as in /{path}")
     return path
+
+
+def _secret_reference(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"the name of a secret is text, not {value!r}; put it in quotes")
+    name, slash, key = value.partition("/")
+    ids.check_name(name)
+    if slash and not ids.SECRET_KEY.fullmatch(key):
+        raise ValueError(f"{key!r} cannot be a key of a secret; write NAME, or NAME/KEY for one key of several")
+    return value
+
+
+SecretRef = Annotated[
+    str,
+    BeforeValidator(checked(_secret_reference, "secret")),
+    WithJsonSchema({"type": "string", "description": "NAME, or NAME/KEY where the secret has several keys"}),
+]
+"""A secret of the namespace; without a key its `value`, or the only key that it has."""
 
 
 class ConfigFile(Part):
@@ -97,7 +116,7 @@ class Runtime(Part):
     pull: Literal["missing", "always", "never"] = "missing"
     registry_secret: Name | None = None
     env: TextMap = Field(default_factory=dict)
-    secrets: dict[str, Name] = Field(default_factory=dict)
+    secrets: dict[str, SecretRef] = Field(default_factory=dict)
     configs: list[ConfigFile] = Field(default_factory=list)
     workdir: str | None = None
     mounts: list[Mount] = Field(default_factory=list)

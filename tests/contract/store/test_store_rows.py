@@ -175,6 +175,23 @@ async def test_secrets_are_kept_and_replaced(store: SqlStore) -> None:
     assert await store.secret("token") == "b"
 
 
+async def test_a_secret_is_swapped_only_for_what_was_expected(store: SqlStore) -> None:
+    assert not await store.swap_secret("a/x", "guess", "1")
+    assert await store.swap_secret("a/x", None, "1")
+    assert not await store.swap_secret("a/x", None, "2")
+    assert await store.swap_secret("a/x", "1", "2")
+    assert await store.secret("a/x") == "2"
+    assert await store.swap_secret("a/x", "2", None)
+    assert await store.secret("a/x") is None
+
+
+async def test_secrets_are_listed_by_how_their_names_begin(store: SqlStore) -> None:
+    for name in ("a/2", "a/1", "a%/3", "ab/4"):
+        await store.put_secret(name, name)
+    assert await store.secrets("a/") == {"a/1": "a/1", "a/2": "a/2"}
+    assert await store.secrets("a%") == {"a%/3": "a%/3"}
+
+
 async def _trigger(kind: str, source: str, target: str) -> str:
     from moorage.domain.lifecycles import TABLES
 

@@ -13,6 +13,10 @@ from moorage.api.deps import ApiDeps, ApiSettings
 from moorage.clock import SystemClock
 from moorage.control.credentials import Credentials
 from moorage.control.logrelay import LogRelay
+from moorage.control.provisions import Provisions
+from moorage.control.sealing import Sealer
+from moorage.control.vault import Vault
+from moorage.control.work import WorkBoard
 from moorage.store.opening import open_store
 
 TOKENS = StaticTokens(admin="the-admin-token", agent_join="the-join-token", gateway="the-gateway-token")
@@ -59,6 +63,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             raise httpx.ConnectError("refused", request=request)
         return answers[request.url.host]
 
+    vault = Vault(counting, clock, Sealer(tmp_path / "secrets.key"))
+    relay = LogRelay(clock, lambda: f"q-{next(numbers)}")
     deps = ApiDeps(
         store=counting,
         clock=clock,
@@ -68,7 +74,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         explain=FakeExplain(),
         auth=Auth(TOKENS, credentials),
         credentials=credentials,
-        logs=LogRelay(clock, lambda: f"q-{next(numbers)}"),
+        logs=relay,
+        vault=vault,
+        provisions=Provisions(counting, vault, WorkBoard(counting, clock, LogRelay(clock, lambda: "q-0"))),
         settings=ApiSettings(gateway_url="http://127.0.0.1:7421", gateway_token=TOKENS.gateway),
         http=httpx.AsyncClient(transport=httpx.MockTransport(gateway)),
         stats=lambda: {"store_commits": 41.0},

@@ -24,12 +24,27 @@ from moorage.wire.agent import (
     ReconcileAnswer,
     Report,
     ReportAnswer,
+    SecretsAnswer,
+    SecretsRequest,
     Work,
 )
 
 router = APIRouter(prefix="/agent", tags=["agent protocol"])
 
-MESSAGES = (Join, Joined, Reconcile, ReconcileAnswer, Heartbeat, HeartbeatAnswer, Report, ReportAnswer, Work, LogLines)
+MESSAGES = (
+    Join,
+    Joined,
+    Reconcile,
+    ReconcileAnswer,
+    Heartbeat,
+    HeartbeatAnswer,
+    Report,
+    ReportAnswer,
+    Work,
+    LogLines,
+    SecretsRequest,
+    SecretsAnswer,
+)
 
 
 @router.post("/join", openapi_extra=described(Join, Joined))
@@ -91,6 +106,16 @@ async def work(
     if answer is not None:
         deps.logs.sent(question.id for question in answer.logs)
     return write(answer)
+
+
+@router.post("/secrets", openapi_extra=described(SecretsRequest, SecretsAnswer))
+async def secrets(request: Request, deps: Deps) -> Response:
+    """The secret values of one worker, for the machine that it is placed on."""
+    message = await read(request, SecretsRequest)
+    require_machine(principal(request), message.machine)
+    answer = write(await deps.provisions.secrets(message))
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
 
 
 @router.post("/logs/{id}", openapi_extra=described(LogLines, None))
