@@ -8,14 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from moorage.decide.decision import Decision
+from moorage.decide.decision import Decision, Outcome
 from moorage.decide.running.adoption import HeldProcess, reconcile
+from moorage.decide.running.heartbeats import excused, heard
 from moorage.decide.running.liveness import LeaseTimes, watch
 from moorage.decide.running.reports import Seen, apply
 from moorage.decide.scheduling.cycle import Cycle, schedule
 from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot, owner_of
 from moorage.decide.serving import commands
-from moorage.decide.serving.commands import Intent, Known, Outcome
+from moorage.decide.serving.commands import Intent, Known
 from moorage.decide.serving.cycle import decide
 from moorage.decide.serving.exposure import Route, route_of
 from moorage.decide.serving.phase import OPEN_OPERATION, deployment_phase
@@ -64,7 +65,8 @@ class World:
         self.now = START
         self.ids = CountedIds()
         self.rows: dict[str, Noun] = {}
-        self.holds: dict[str, Hold] = {}
+        self.holds: dict[tuple[str, int], Hold] = {}
+        """by worker and epoch"""
         self.history: list[tuple[str, int, str | None, str, str]] = []
         """(uid, version, from, to, reason code)"""
         self.removed: dict[str, Noun] = {}
@@ -156,7 +158,8 @@ class World:
         elif isinstance(write, Hold):
             self._hold(write)
         elif isinstance(write, Release):
-            self.holds.pop(write.worker, None)
+            for key in [k for k in self.holds if k[0] == write.worker and write.epoch in (None, k[1])]:
+                del self.holds[key]
         elif isinstance(write, Remove):
             row = self._at(write.uid, write.version)
             self.removed[write.uid] = self.rows.pop(write.uid)
@@ -198,14 +201,15 @@ class World:
         )
 
     def _hold(self, write: Hold) -> None:
-        others = [h for w, h in self.holds.items() if h.machine == write.machine and w != write.worker]
+        assert (write.worker, write.epoch) not in self.holds, "a place is taken twice for one epoch"
+        others = [h for h in self.holds.values() if h.machine == write.machine]
         if {g for h in others for g in h.gpus} & set(write.gpus):
             raise StaleVersion("a GPU is held already")
         if write.limit_cpu_milli is not None and sum(h.cpu_milli for h in others) + write.cpu_milli > (
             write.limit_cpu_milli
         ):
             raise StaleVersion("the machine is full")
-        self.holds[write.worker] = write
+        self.holds[write.worker, write.epoch] = write
 
     # Decisions
 
@@ -270,17 +274,26 @@ class World:
                 return decision
         raise AssertionError(f"does not settle: the last change was {decision.change}")
 
+    @property
+    def holders(self) -> set[str]:
+        """Workers for which a place is held."""
+        return {worker for worker, _ in self.holds}
+
+    def held_on(self, machine: Machine) -> dict[tuple[str, int], Hold]:
+        """Places that are held there."""
+        return {place: h for place, h in self.holds.items() if h.machine == machine.uid}
+
     def rooms(self) -> tuple[Room, ...]:
         """Machines with what is held on them."""
         out = []
         for machine in self.of(Machine):
-            held = {w: h for w, h in self.holds.items() if h.machine == machine.uid}
+            held = {w: h for (w, _), h in self.holds.items() if h.machine == machine.uid}
             out.append(
                 Room(
                     machine,
-                    cpu_milli=sum(h.cpu_milli for h in held.values()),
-                    memory_bytes=sum(h.memory_bytes for h in held.values()),
-                    gpus=frozenset(g for h in held.values() for g in h.gpus),
+                    cpu_milli=sum(h.cpu_milli for h in self.held_on(machine).values()),
+                    memory_bytes=sum(h.memory_bytes for h in self.held_on(machine).values()),
+                    gpus=frozenset(g for h in self.held_on(machine).values() for g in h.gpus),
                     owners=frozenset(owner_of(w) for w in self.of(Worker) if w.uid in held),
                 )
             )
@@ -359,21 +372,26 @@ class World:
         """It was stopped and is gone."""
         self.report(worker, "Cancelled:stop_confirmed:stop.confirmed", gone=True)
 
-    def beat(self, machine: Machine) -> None:
-        """A heartbeat."""
+    def beat(self, machine: Machine, workers: Mapping[str, int] | None = None, **ages: float) -> None:
+        """A heartbeat that names these workers; without them, every one that its rows say is running there."""
         row = self.rows[machine.uid]
         assert isinstance(row, Machine)
         steps = ()
         if row.state is MachineState.NOT_READY:
             steps = (Step(MachineState.READY, "heartbeat_back", reason("machine.back")),)
-        self.commit_writes([Update("Machine", row.uid, row.version, steps, {"heartbeat_at": self.now})], "machine:m")
+        if workers is None:
+            workers = {w.uid: w.epoch for w in self.of(Worker) if w.machine == row.uid and w.state in BEATING}
+        fields = {"heartbeat_at": self.now, "beats": heard(row.beats, workers, ages, self.now)}
+        self.commit_writes([Update("Machine", row.uid, row.version, steps, fields)], "machine:m")
 
     def watch(self, machine: Machine) -> Decision:
         """The lease loop, once."""
         row = self.rows[machine.uid]
         assert isinstance(row, Machine)
         workers = [w for w in self.of(Worker) if w.machine == row.uid and (_held_or_live(w))]
-        decision = watch(row, workers, TIMES, safe_from=self.safe_from, now=self.now)
+        runs = {r.uid: r for r in self.of(Run)}
+        held = list(self.held_on(row))
+        decision = watch(row, workers, TIMES, safe_from=self.safe_from, now=self.now, held=held, runs=runs)
         self.commit(decision.change)
         return decision
 
@@ -383,14 +401,16 @@ class World:
         assert isinstance(row, Machine)
         trigger = "returned" if row.state is MachineState.DOWN else "rejoined"
         step = Step(MachineState.RECONCILING, trigger, reason("machine.returned"))
-        self.commit_writes([Update("Machine", row.uid, row.version, (step,), {"heartbeat_at": self.now})], "machine:m")
+        fields = {"heartbeat_at": self.now, "beats": excused(row.beats, self.now)}
+        self.commit_writes([Update("Machine", row.uid, row.version, (step,), fields)], "machine:m")
         held = list(held)
         fresh = self.rows[machine.uid]
         assert isinstance(fresh, Machine)
         uids = {h.worker for h in held}
-        workers = [w for w in self.of(Worker) if (w.machine == row.uid and _held_or_live(w)) or w.uid in uids]
+        workers = [w for w in self.of(Worker) if (w.machine == row.uid and _settles(w)) or w.uid in uids]
         runs = {r.uid: r for r in self.of(Run)}
-        found = reconcile(fresh, held, workers, runs, self.now, rebooted=rebooted)
+        places = {place: h.gpus for place, h in self.held_on(fresh).items()}
+        found = reconcile(fresh, held, workers, runs, self.now, rebooted=rebooted, places=places)
         self.commit(found.decision.change)
         return found.stop
 
@@ -420,11 +440,18 @@ class World:
                 self.beat(machine)
 
 
+BEATING = (WorkerState.RUNNING, WorkerState.STALE)
+
 STARTED = (
     "Preparing:picked_up:prepare.started",
     "Starting:started:container.started",
     "Running:running:container.running",
 )
+
+
+def _settles(worker: Worker) -> bool:
+    """What reconciling looks at beside what the machine holds."""
+    return _held_or_live(worker) or worker.state is WorkerState.DOWN
 
 
 def _held_or_live(worker: Worker) -> bool:

@@ -21,11 +21,50 @@ from moorage.wire.routing import GatewayReport, GatewayReportAnswer, RoutingTabl
 Answer = dict[str, Any]
 
 
+class RunCommands(Protocol):
+    """What a person may order about runs; as `Commands`. NAME may be a uid, or means the newest run that has it."""
+
+    async def apply(
+        self, ns: str, name: str, document: dict[str, Any], *, actor: str, key: str | None, create_only: bool
+    ) -> Answer:
+        """Submit it: {run, changed, warnings}; of one that is over also {message, remedy}."""
+        ...
+
+    async def plan(self, ns: str, name: str, document: dict[str, Any]) -> Answer:
+        """What submitting it would do: a Plan object."""
+        ...
+
+    async def cancel(self, ns: str, name: str, *, actor: str, key: str | None, text: str | None) -> Answer:
+        """End it: {run, changed}."""
+        ...
+
+    async def restart(self, ns: str, name: str, *, actor: str, key: str | None, text: str | None) -> Answer:
+        """Start it again: {run, changed}; of a finished run that is a new one."""
+        ...
+
+    async def delete(self, ns: str, name: str, *, actor: str, key: str | None) -> Answer:
+        """Remove it, ended first: {run, changed}."""
+        ...
+
+    async def delete_dry_run(self, ns: str, name: str) -> Answer:
+        """What a delete would touch: a DryRun object."""
+        ...
+
+    async def stop_worker(self, ns: str, name: str, *, actor: str, key: str | None, text: str | None) -> Answer:
+        """Stop one worker: {worker, run, state, changed}."""
+        ...
+
+
 class Commands(Protocol):
     """What a person may order. `actor` is who, `key` the idempotency key; both go into the commit.
 
     Each raises subclasses of `MoorageError`: `InvalidSpec`, `NotFound`, `Conflict`, `QuotaExceeded`, `Unavailable`.
     """
+
+    @property
+    def runs(self) -> RunCommands:
+        """Orders about runs."""
+        ...
 
     async def apply_deployment(
         self,

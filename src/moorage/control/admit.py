@@ -1,20 +1,20 @@
-"""Commands from people: load what is there, let `decide/serving/commands` decide, commit under the idempotency key.
+"""Commands from people about deployments, operations and machines: load, decide, carry out.
 
-A stale version means somebody else wrote meanwhile: load and decide again. An answer is given only after it is
-durable; the same key and intent get the first answer, the same key with another intent is refused.
+Those about runs are in `admit_runs`; keys and retries in `carrying`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
+from moorage.control.admit_runs import RunAdmission
+from moorage.control.carrying import Answer, Carrier
 from moorage.control.planning import dry_run, plan
-from moorage.decide.decision import Ids
+from moorage.decide.decision import Ids, Outcome
 from moorage.decide.serving import commands
-from moorage.decide.serving.commands import Intent, Known, Outcome
+from moorage.decide.serving.commands import Intent, Known
 from moorage.decide.serving.phase import OPEN_OPERATION
-from moorage.domain.changes import Change, Key, Update
-from moorage.domain.errors import InvalidSpec, MoorageError, NotFound, StaleVersion
+from moorage.domain.changes import Change, Update
+from moorage.domain.errors import InvalidSpec, NotFound
 from moorage.domain.ids import digest
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import Reason, reason
@@ -22,13 +22,6 @@ from moorage.ports import Clock, Store
 from moorage.wire.spec import document as read_document
 from moorage.wire.spec import normalise, revision_part
 from moorage.wire.supported import unsupported
-
-ATTEMPTS = 20
-
-NOTHING = Update("Deployment", "dep-", 0)
-"""A write that is always stale: under it a key is looked up and never kept."""
-
-Answer = dict[str, Any]
 
 
 class Admission:
@@ -42,6 +35,8 @@ class Admission:
         self._store = store
         self._clock = clock
         self._ids = ids
+        self._carry = Carrier(store)
+        self.runs = RunAdmission(store, clock, ids, self._carry)
 
     async def apply_deployment(
         self, ns: str, name: str, document: Mapping[str, Any], *, actor: str, key: str | None, create_only: bool
@@ -51,9 +46,11 @@ class Admission:
 
         async def decide() -> Outcome:
             known = await self._known(ns, name)
+            if known is None:
+                await self.runs.refuse_name(ns, name)
             return commands.apply(intent, known, self._ids, self._clock.now(), actor=actor, create_only=create_only)
 
-        return await self._carry_out(ns, key, {"apply": name, "spec": intent.spec}, decide)
+        return await self._carry(ns, key, {"apply": name, "spec": intent.spec}, decide)
 
     async def plan_deployment(self, ns: str, name: str, document: Mapping[str, Any]) -> Answer:
         """What an apply would do: a Plan object."""
@@ -67,7 +64,7 @@ class Admission:
             known = await self._must_know(ns, name)
             return commands.stop(known, self._ids, self._clock.now(), actor=actor, text=text)
 
-        return await self._carry_out(ns, key, {"stop": name}, decide)
+        return await self._carry(ns, key, {"stop": name}, decide)
 
     async def delete_deployment(self, ns: str, name: str, *, actor: str, key: str | None) -> Answer:
         """Remove it: {deployment, operation}."""
@@ -75,7 +72,7 @@ class Admission:
         async def decide() -> Outcome:
             return commands.delete(await self._must_know(ns, name), self._ids, self._clock.now(), actor=actor)
 
-        return await self._carry_out(ns, key, {"delete": name}, decide)
+        return await self._carry(ns, key, {"delete": name}, decide)
 
     async def delete_dry_run(self, ns: str, name: str) -> Answer:
         """What a delete would touch: a DryRun object."""
@@ -94,7 +91,7 @@ class Admission:
         async def decide() -> Outcome:
             return commands.pause(await self._must_know(ns, name), self._clock.now(), actor=actor)
 
-        return await self._carry_out(ns, key, {"pause": name}, decide)
+        return await self._carry(ns, key, {"pause": name}, decide)
 
     async def wake_deployment(self, ns: str, name: str, *, actor: str, key: str | None) -> Answer:
         """Bring a paused one back."""
@@ -102,7 +99,7 @@ class Admission:
         async def decide() -> Outcome:
             return commands.wake(await self._must_know(ns, name), self._clock.now(), actor=actor)
 
-        return await self._carry_out(ns, key, {"wake": name}, decide)
+        return await self._carry(ns, key, {"wake": name}, decide)
 
     async def scale_deployment(
         self, ns: str, name: str, *, min: int | None, max: int | None, actor: str, key: str | None
@@ -112,7 +109,7 @@ class Admission:
         async def decide() -> Outcome:
             return commands.scale(await self._must_know(ns, name), min, max, self._clock.now(), actor=actor)
 
-        return await self._carry_out(ns, key, {"scale": name, "min": min, "max": max}, decide)
+        return await self._carry(ns, key, {"scale": name, "min": min, "max": max}, decide)
 
     async def cancel_operation(self, uid: str, *, actor: str, key: str | None) -> Answer:
         """Ask an operation to end."""
@@ -123,7 +120,7 @@ class Admission:
                 raise NotFound(f"there is no operation {uid}", target=f"Operation {uid}")
             return commands.cancel(operation, self._clock.now(), actor=actor)
 
-        return await self._carry_out("default", key, {"cancel": uid}, decide)
+        return await self._carry("default", key, {"cancel": uid}, decide)
 
     async def cordon(self, machine: str, *, why: str, actor: str, key: str | None) -> Answer:
         """Place nothing new on a machine."""
@@ -145,45 +142,7 @@ class Admission:
             update = Update("Machine", row.uid, row.version, fields={"cordoned": cordoned}, notes=(note,))
             return Outcome(Change((update,), actor), answer)
 
-        return await self._carry_out("default", key, {"cordon": name, "why": cordoned}, decide)
-
-    async def _carry_out(
-        self, ns: str, key: str | None, intent: Mapping[str, Any], decide: Callable[[], Awaitable[Outcome]]
-    ) -> Answer:
-        for _ in range(ATTEMPTS):
-            try:
-                outcome = await decide()
-            except MoorageError:
-                first = await self._first_answer(ns, key, intent)
-                if first is None:
-                    raise
-                return first
-            change = outcome.change
-            if change is None and key is None:
-                return dict(outcome.answer)
-            kept = Key(ns, key, digest(intent), outcome.answer) if key else None
-            change = replace(change, key=kept) if change else Change((), "system", key=kept)
-            try:
-                done = await self._store.commit(change)
-            except StaleVersion:
-                continue
-            return dict(done.result or {}) if done.replayed else dict(outcome.answer)
-        raise StaleVersion("the object kept changing while the command was carried out", remedy="send it again")
-
-    async def _first_answer(self, ns: str, key: str | None, intent: Mapping[str, Any]) -> Answer | None:
-        """What was answered under this key before, though the same would be refused now (it is gone, or exists).
-
-        Raises:
-            KeyReused: the key belongs to another intent.
-        """
-        if key is None:
-            return None
-        probe = Change((NOTHING,), "system", key=Key(ns, key, digest(intent), {}))
-        try:
-            done = await self._store.commit(probe)
-        except StaleVersion:
-            return None
-        return dict(done.result or {})
+        return await self._carry("default", key, {"cordon": name, "why": cordoned}, decide)
 
     async def _known(self, ns: str, name: str) -> Known | None:
         rows = await self._store.find(Deployment, namespace=ns, name=name)

@@ -5,21 +5,22 @@ in milliseconds, so that they never repeat across restarts of the control plane.
 """
 
 import asyncio
-import hashlib
-import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
+from moorage.control.launches import Gang, assignment, gang_of, needs_others
 from moorage.control.logrelay import LogRelay
 from moorage.domain.errors import Conflict
 from moorage.domain.nouns import Deployment, Machine, Run, Worker
-from moorage.domain.states import ACTIVE_WORKER, MachineState, WorkerState
+from moorage.domain.states import ACTIVE_WORKER, TERMINAL_RUN, MachineState, WorkerState
 from moorage.ports import Clock, Store
-from moorage.wire.agent import Assignment, Launch, LaunchMount, Live, Ready, Stop, Work
+from moorage.wire.agent import Assignment, Work
 
 ASSIGNED = (WorkerState.PENDING, *sorted(ACTIVE_WORKER), WorkerState.STOPPING)
-LAUNCH, READY, LIVE = Launch(), Ready(), Live()
-"""Where a spec does not say."""
+UNHEARD = (WorkerState.DOWN,)
+"""Lost by its heartbeat alone: its machine still has it, and is to go on with it while its run lives."""
+
+GANGS_KEPT = 256
+"""Gangs whose members are remembered; each is asked for by every machine that it is on, a few times in a row."""
 
 ANSWERED = frozenset({MachineState.READY, MachineState.NOT_READY})
 
@@ -38,6 +39,7 @@ class WorkBoard:
         self._relay = relay
         self._base = int(clock.now() * 1000)
         self._versions: dict[str, int] = {}
+        self._gangs: dict[str, Gang] = {}
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
         relay.on_change = self.bump_soon
@@ -84,111 +86,45 @@ class WorkBoard:
         return Work(version=version, assignments=await self._assignments(machine), logs=logs)
 
     async def _assignments(self, machine: str) -> tuple[Assignment, ...]:
-        workers = await self._store.find(Worker, machine=machine, state=ASSIGNED)
+        workers = await self._store.find(Worker, machine=machine, state=(*ASSIGNED, *UNHEARD))
         if not workers:
             return ()
         runs = {r.uid: r for r in await self._store.find(Run, uid=sorted({w.run for w in workers}))}
         owners = sorted({r.deployment for r in runs.values() if r.deployment})
         deployments = {d.uid: d for d in await self._store.find(Deployment, uid=owners)} if owners else {}
+        told = [w for w in sorted(workers, key=lambda w: w.uid) if w.run in runs and _assigned(w, runs[w.run])]
+        gangs = await self._gangs_of(told, runs)
         return tuple(
-            assignment(w, runs[w.run], deployments.get(runs[w.run].deployment or ""))
-            for w in sorted(workers, key=lambda w: w.uid)
-            if w.run in runs
+            assignment(w, runs[w.run], deployments.get(runs[w.run].deployment or ""), gangs.get(w.uid)) for w in told
         )
 
+    async def _gangs_of(self, told: Iterable[Worker], runs: Mapping[str, Run]) -> dict[str, Gang]:
+        """By worker, its whole gang, where it is needed."""
+        out: dict[str, Gang] = {}
+        for worker in told:
+            run = runs[worker.run]
+            if not needs_others(worker, run):
+                continue
+            gang = self._gangs.get(run.uid)
+            if gang is None or (worker.uid, worker.epoch) not in gang.members:
+                gang = await self._read_gang(run)
+            out[worker.uid] = gang
+        return out
 
-def assignment(worker: Worker, run: Run, deployment: Deployment | None) -> Assignment:
-    """One worker as its machine is told it."""
-    group = _group(run, worker.group)
-    launch = _launch(worker, group, deployment.name if deployment else run.name)
-    asked: Mapping[str, Any] | None = worker.stop
-    stop = None
-    if worker.state is WorkerState.STOPPING and asked is not None:
-        stop = Stop(
-            cause=str(asked["cause"]),
-            text=asked.get("text"),
-            signal=launch.stop_signal,
-            grace_s=float(asked.get("grace_s", launch.stop_grace_s)),
-        )
-    return Assignment(
-        worker=worker.uid,
-        run=worker.run,
-        namespace=worker.namespace,
-        deployment=run.deployment,
-        owner=run.deployment or run.uid,
-        digest=_digest(group),
-        epoch=worker.epoch,
-        attempt=worker.attempt,
-        desired="stop" if stop else "run",
-        launch=launch,
-        stop=stop,
-    )
+    async def _read_gang(self, run: Run) -> Gang:
+        workers = await self._store.find(Worker, run=run.uid)
+        uids = sorted({w.machine for w in workers if w.machine})
+        machines = {m.uid: m for m in await self._store.find(Machine, uid=uids)} if uids else {}
+        gang = gang_of(run, workers, machines)
+        if all(w.go for w in workers):  # from then on its members stay where they are for as long as these epochs last
+            self._gangs[run.uid] = gang
+            while len(self._gangs) > GANGS_KEPT:
+                del self._gangs[next(iter(self._gangs))]
+        return gang
 
 
-def _group(run: Run, name: str) -> Mapping[str, Any]:
-    groups: tuple[Mapping[str, Any], ...] = tuple(run.spec.get("groups") or ({},))
-    return next((g for g in groups if g.get("name") == name), groups[0])
-
-
-def _digest(group: Mapping[str, Any]) -> str:
-    """Of what is run, alike for each attempt of it."""
-    return hashlib.sha256(json.dumps(group, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def _launch(worker: Worker, group: Mapping[str, Any], name: str) -> Launch:
-    runtime: Mapping[str, Any] = group.get("runtime") or {}
-    model: Mapping[str, Any] = group.get("model") or {}
-    stop: Mapping[str, Any] = runtime.get("stop") or {}
-    request: Mapping[str, Any] = worker.request or {}
-    defaults = LAUNCH
-    return Launch(
-        runner=runtime.get("runner", "process"),
-        command=tuple(runtime.get("command") or ()),
-        image=runtime.get("image"),
-        pull=runtime.get("pull", defaults.pull),
-        mounts=tuple(LaunchMount.model_validate(m) for m in runtime.get("mounts") or ()),
-        memory_bytes=int(request.get("memory_bytes") or 0),
-        cpu_milli=int(request.get("cpu_milli") or 0),
-        env=dict(runtime.get("env") or {}),
-        workdir=runtime.get("workdir"),
-        source=model.get("source"),
-        name=name,
-        rank=worker.rank,
-        world_size=int(group.get("count") or 1),
-        gpus=worker.gpus,
-        port=True,
-        ready=_ready(runtime, model),
-        live=_live(runtime),
-        stop_signal=stop.get("signal", defaults.stop_signal),
-        stop_grace_s=stop.get("grace", defaults.stop_grace_s),
-    )
-
-
-def _ready(runtime: Mapping[str, Any], model: Mapping[str, Any]) -> Ready | None:
-    asked: Mapping[str, Any] | None = runtime.get("ready")
-    if asked is None:
-        return None
-    defaults = READY
-    return Ready(
-        path=asked.get("path", defaults.path),
-        timeout_s=asked.get("timeout", defaults.timeout_s),
-        stall_s=asked.get("stall", defaults.stall_s),
-        interval_s=asked.get("interval", defaults.interval_s),
-        warmup_s=asked.get("warmup", defaults.warmup_s),
-        model=model.get("id"),
-        aliases=tuple(model.get("aliases") or ()),
-        request=asked.get("request"),
-    )
-
-
-def _live(runtime: Mapping[str, Any]) -> Live | None:
-    asked: Mapping[str, Any] | None = runtime.get("live")
-    if asked is None:
-        return None
-    defaults = LIVE
-    return Live(
-        path=asked.get("path", defaults.path),
-        interval_s=asked.get("interval", defaults.interval_s),
-        failures=asked.get("failures", defaults.failures),
-        fail_after_s=asked.get("fail_after", defaults.fail_after_s),
-    )
+def _assigned(worker: Worker, run: Run) -> bool:
+    """Whether the machine is to have it: not what was lost with it, nor lost work of a run that is over."""
+    if worker.state is not WorkerState.DOWN:
+        return True
+    return worker.handed_over and run.state not in TERMINAL_RUN and not run.deleting and run.cancel is None

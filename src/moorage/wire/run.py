@@ -1,13 +1,20 @@
 """`kind: Run`: a job of one or more groups of workers."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from cronsim import CronSim, CronSimError
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from moorage.domain import ids
 from moorage.wire.deployment import Provider
 from moorage.wire.document import Document
 from moorage.wire.fields import AtLeastOne, Count, Duration, Name, Part
 from moorage.wire.runtime import DriveUse, Expose, JobRuntime, Outbound, Placement, Resources
+
+STAMP_LENGTH = len("-202611290300")
+"""What a schedule adds to its name for each run that it makes."""
 
 
 class DependsOn(Part):
@@ -38,6 +45,8 @@ class Group(Part):
             raise ValueError("machines goes with total_gpus")
         if self.count is None and self.total_gpus is None:
             self.count = 1
+        if self.total_gpus is not None and self.resources.gpus.count > 1:
+            raise ValueError("total_gpus plans how many GPUs each worker gets; leave resources.gpus.count out")
         return self
 
 
@@ -89,6 +98,26 @@ class Schedule(Part):
     concurrency: Literal["forbid", "allow", "replace"] = "forbid"
     keep: Count = 3
 
+    @field_validator("cron")
+    @classmethod
+    def _five_fields(cls, value: str) -> str:
+        if len(value.split()) != 5:
+            raise ValueError("a cron expression has five fields: minute, hour, day of month, month, day of week")
+        try:
+            CronSim(value, datetime(2026, 1, 1, tzinfo=UTC))
+        except CronSimError as error:
+            raise ValueError(f"{value!r} is no cron expression: {error}") from error
+        return value
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise ValueError(f"{value!r} is no time zone known here; write one as Europe/Berlin") from error
+        return value
+
 
 class Run(Document):
     """A job."""
@@ -135,8 +164,52 @@ class Run(Document):
             for need in group.depends_on:
                 if need.group not in names or need.group == group.name:
                     raise ValueError(f"group {group.name} depends on {need.group}; others are {', '.join(names)}")
+        self._no_circle()
         if self.on_failure is None:
             self.on_failure = "RestartTask" if self.gang is False else "RestartJob"
         if self.leader is None and self.gang is not False:
             self.leader = f"{names[0]}-0"
+        return self
+
+    def _no_circle(self) -> None:
+        """Groups that wait for each other would wait for ever."""
+        left = {group.name: {need.group for need in group.depends_on} for group in self.groups}
+        while free := [name for name, needs in left.items() if not needs & left.keys()]:
+            for name in free:
+                del left[name]
+        if left:
+            raise ValueError(f"groups {', '.join(left)} wait for each other")
+
+    @model_validator(mode="after")
+    def _counts_agree(self) -> "Run":
+        counts = [group.count for group in self.groups]
+        whole = None if None in counts else sum(count or 0 for count in counts)
+        if isinstance(self.gang, GangMinimum) and whole is not None and self.gang.min_available > whole:
+            raise ValueError(f"gang.min_available is {self.gang.min_available}, and there are {whole} workers")
+        if self.array is not None:
+            self._check_array(self.groups[0])
+        if self.leader is not None:
+            self._check_leader(self.leader)
+        return self
+
+    def _check_array(self, group: Group) -> None:
+        if len(self.groups) > 1 or self.gang is not False:
+            raise ValueError("an array is one group of workers that need nothing of each other, so no gang")
+        if group.total_gpus is not None or group.count != 1:
+            raise ValueError("array.count says how many workers there are; leave count and total_gpus of the group out")
+
+    def _check_leader(self, leader: str) -> None:
+        name, _, rank = leader.rpartition("-")
+        group = next((g for g in self.groups if g.name == name), None)
+        known = group is not None and rank.isdecimal()
+        if group is None or not known or (group.count is not None and int(rank) >= group.count):
+            raise ValueError(f"leader is {leader!r}; it is written GROUP-RANK, as in {self.groups[0].name}-0")
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> "Run":
+        if any(need.run == self.name for need in self.after):
+            raise ValueError(f"run {self.name} would wait for itself")
+        if self.schedule is not None and len(self.name) + STAMP_LENGTH > ids.NAME_MAX:
+            most = ids.NAME_MAX - STAMP_LENGTH
+            raise ValueError(f"the name of a run with a schedule has at most {most} characters: its runs are NAME-TIME")
         return self

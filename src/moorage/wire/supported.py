@@ -59,6 +59,29 @@ _DEPLOYMENT = (
 )
 
 
+_RUN = (
+    _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
+    _Rule("placement.topology", bool, "placement by topology is"),
+    _Rule("outbound", bool, "an outbound policy, which no machine can enforce yet, is"),
+    _Rule("sandbox", bool, "the sandbox, which no machine can enforce yet, is"),
+    _Rule("tool_gateway", bool, "the tool gateway, which no machine has yet, is"),
+    _Rule("identity", bool, "a certificate for the worker is"),
+    _Rule("drives", bool, "drives are"),
+    _Rule("output", bool, "an output drive is"),
+)
+
+_GROUP = (
+    _Rule("runtime.registry_secret", bool, "a registry secret is"),
+    _Rule("runtime.secrets", bool, "secrets are"),
+    _Rule("runtime.configs", bool, "config files are"),
+    _Rule(
+        "runtime", _mounts_of_a_process, "mounts for the process runner, which sees the machine as it is, are", "mounts"
+    ),
+    _Rule("expose", bool, "exposed ports are"),
+)
+"""Of each group of a run."""
+
+
 def unsupported(normalised: Document) -> list[dict[str, str]]:
     """What of it this version refuses: `{path, message}` for each place; empty when all of it is available.
 
@@ -66,9 +89,13 @@ def unsupported(normalised: Document) -> list[dict[str, str]]:
         normalised: a document as `spec.normalise` gives it.
     """
     kind = normalised.get("kind")
-    if kind != "Deployment":
-        return [{"path": "kind", "message": f"kind {kind} is not available in this version; Deployment is"}]
-    return list(_refusals(normalised))
+    if kind == "Deployment":
+        return list(_refusals(_DEPLOYMENT, normalised))
+    if kind == "Run":
+        groups = enumerate(normalised.get("groups") or ())
+        parts = [r for n, group in groups for r in _refusals(_GROUP, group, f"groups[{n}].")]
+        return [*_refusals(_RUN, normalised), *parts]
+    return [{"path": "kind", "message": f"kind {kind} is not available in this version; Deployment and Run are"}]
 
 
 def warnings(normalised: Document) -> list[dict[str, str]]:
@@ -81,11 +108,11 @@ def warnings(normalised: Document) -> list[dict[str, str]]:
     return [{"path": "replicas.max", "message": message}]
 
 
-def _refusals(document: Document) -> Iterator[dict[str, str]]:
-    for rule in _DEPLOYMENT:
+def _refusals(rules: tuple[_Rule, ...], document: Document, place: str = "") -> Iterator[dict[str, str]]:
+    for rule in rules:
         value = _at(document, rule.path)
         if value is not None and rule.asked(value):
-            path = f"{rule.path}.{rule.part}" if rule.part else rule.path
+            path = f"{place}{rule.path}.{rule.part}" if rule.part else f"{place}{rule.path}"
             yield {"path": path, "message": f"{rule.what} not available in this version"}
 
 

@@ -248,7 +248,8 @@ def test_a_served_command_becomes_a_deployment():
 def test_a_run_fills_in_what_follows_from_being_a_gang():
     alone = normalise(document({"kind": "Run", "name": "t", "groups": [{"runtime": {"command": ["x"]}}]}))
     assert (alone["on_failure"], alone["leader"], alone["groups"][0]["count"]) == ("RestartTask", None, 1)
-    gang = normalise(document({**alone, "on_failure": None, "gang": {"min_available": 3}}))
+    four = [{**alone["groups"][0], "count": 4}]
+    gang = normalise(document({**alone, "groups": four, "on_failure": None, "gang": {"min_available": 3}}))
     assert (gang["on_failure"], gang["leader"], gang["gang"]) == ("RestartJob", "worker-0", {"min_available": 3})
 
 

@@ -52,7 +52,7 @@ def test_what_the_container_runners_can_do_is_not_refused(runner):
     assert places(runtime={"runner": runner, "image": "a:1", "pull": "always", "mounts": mounts}) == []
 
 
-@pytest.mark.parametrize("kind", ["Run", "Endpoint", "Drive"])
+@pytest.mark.parametrize("kind", ["Endpoint", "Drive"])
 def test_kinds_that_are_not_there_are_refused_whole(kind):
     assert unsupported({"kind": kind})[0]["path"] == "kind"
 

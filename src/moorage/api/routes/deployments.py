@@ -1,14 +1,13 @@
 """`/namespaces/{ns}/deployments…`: what is served, and the orders about it."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Query, Response
+from fastapi import APIRouter, Body, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
-from moorage.api.queries import After, Deleted, HistoryLimit, Paged
+from moorage.api.queries import After, CreateOnly, Deleted, HistoryLimit, Paged, check_address
 from moorage.control.reading import HISTORY_MAX, missing
 from moorage.domain.errors import InvalidSpec
 from moorage.domain.nouns import Deployment
@@ -61,19 +60,11 @@ async def apply_deployment(
     deps: Deps,
     actor: Actor,
     key: Key,
-    if_none_match: Annotated[str | None, Header(description="`*`: only create")] = None,
+    create_only: CreateOnly,
 ) -> Response:
     """Apply: {deployment, revision, operation, changed}. Doing it again changes nothing."""
-    if if_none_match not in (None, "*"):
-        raise InvalidSpec(
-            f"If-None-Match {if_none_match!r} is not understood",
-            remedy="send `If-None-Match: *` to create only, or leave it out",
-            errors=[{"path": "If-None-Match", "message": "only * is understood"}],
-        )
-    _check_address(document, ns, name)
-    answer = await deps.commands.apply_deployment(
-        ns, name, document, actor=actor, key=key, create_only=if_none_match == "*"
-    )
+    check_address(document, ns, name)
+    answer = await deps.commands.apply_deployment(ns, name, document, actor=actor, key=key, create_only=create_only)
     return json_response(answer)
 
 
@@ -90,7 +81,7 @@ async def delete_deployment(
 @router.post("/{name}/plan")
 async def plan_deployment(ns: Namespace, name: str, document: Document, deps: Deps) -> Response:
     """What an apply of this document would change."""
-    _check_address(document, ns, name)
+    check_address(document, ns, name)
     return json_response(await deps.commands.plan_deployment(ns, name, document))
 
 
@@ -160,14 +151,3 @@ async def deployment_history(
 async def why_deployment(ns: Namespace, name: str, deps: Deps) -> Response:
     """Why it is, or is not, running."""
     return json_response(await deps.explain.why(ns, name))
-
-
-def _check_address(document: Mapping[str, Any], ns: str, name: str) -> None:
-    """A document that names another object than the path is a mistake that must not be guessed about."""
-    for field, expected in (("name", name), ("namespace", ns)):
-        if document.get(field, expected) != expected:
-            raise InvalidSpec(
-                f"the document's {field} is {document[field]!r}, the path says {expected!r}",
-                remedy=f"use the same {field} in both",
-                errors=[{"path": field, "message": f"differs from the path's {expected!r}"}],
-            )

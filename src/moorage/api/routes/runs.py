@@ -1,14 +1,33 @@
-"""`/namespaces/{ns}/runs…`, `…/workers/…`, `…/replicas/…`: what runs, seen from the run down."""
+"""`/namespaces/{ns}/runs…`, `…/workers/…`, `…/replicas/…`: what runs, from the run down, and orders about it."""
 
-from fastapi import APIRouter, Response
+from typing import Annotated, Any
 
-from moorage.api.deps import Deps, Namespace
+from fastapi import APIRouter, Body, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
-from moorage.api.queries import After, Deleted, HistoryLimit, Paged
+from moorage.api.queries import After, CreateOnly, Deleted, HistoryLimit, Paged, check_address
 from moorage.control.reading import HISTORY_MAX, missing
 from moorage.domain.nouns import Replica, Run, Worker
 
 router = APIRouter(prefix="/namespaces/{ns}", tags=["runs"])
+
+Document = Annotated[dict[str, Any], Body(description="a Run document; see the specs' JSON Schema")]
+
+
+class WhyBody(BaseModel):
+    """Why, in the words of whoever asks for it."""
+
+    model_config = ConfigDict(extra="forbid")
+    text: str | None = Field(default=None, max_length=1000)
+
+
+class StopWorkerBody(BaseModel):
+    """Why the worker is stopped, in the words of whoever stops it."""
+
+    model_config = ConfigDict(extra="forbid")
+    reason: str | None = Field(default=None, max_length=1000)
 
 
 @router.get("/runs")
@@ -28,6 +47,51 @@ async def get_run(ns: Namespace, name: str, deps: Deps, deleted: Deleted = False
     if not gone:
         raise missing(Run, ns, name)
     return json_response(gone[-1])
+
+
+@router.put("/runs/{name}")
+async def submit_run(
+    *, ns: Namespace, name: str, document: Document, deps: Deps, actor: Actor, key: Key, create_only: CreateOnly
+) -> Response:
+    """Submit: {run, changed, warnings}. The same again changes nothing; on a run that is over the answer says so."""
+    check_address(document, ns, name)
+    answer = await deps.commands.runs.apply(ns, name, document, actor=actor, key=key, create_only=create_only)
+    return json_response(answer)
+
+
+@router.delete("/runs/{name}")
+async def delete_run(
+    *, ns: Namespace, name: str, deps: Deps, actor: Actor, key: Key, dry_run: Annotated[bool, Query()] = False
+) -> Response:
+    """Remove it, ended first: {run, changed}; with `dry_run`, what that would touch."""
+    if dry_run:
+        return json_response(await deps.commands.runs.delete_dry_run(ns, name))
+    return json_response(await deps.commands.runs.delete(ns, name, actor=actor, key=key), 202)
+
+
+@router.post("/runs/{name}/plan")
+async def plan_run(ns: Namespace, name: str, document: Document, deps: Deps) -> Response:
+    """What submitting this document would do."""
+    check_address(document, ns, name)
+    return json_response(await deps.commands.runs.plan(ns, name, document))
+
+
+@router.post("/runs/{name}/cancel")
+async def cancel_run(
+    *, ns: Namespace, name: str, deps: Deps, actor: Actor, key: Key, body: WhyBody | None = None
+) -> Response:
+    """End it: {run, changed}."""
+    text = body.text if body else None
+    return json_response(await deps.commands.runs.cancel(ns, name, actor=actor, key=key, text=text), 202)
+
+
+@router.post("/runs/{name}/restart")
+async def restart_run(
+    *, ns: Namespace, name: str, deps: Deps, actor: Actor, key: Key, body: WhyBody | None = None
+) -> Response:
+    """Start it again: {run, changed}; of a run that is over that is a new one."""
+    text = body.text if body else None
+    return json_response(await deps.commands.runs.restart(ns, name, actor=actor, key=key, text=text), 202)
 
 
 @router.get("/runs/{name}/workers")
@@ -62,6 +126,15 @@ async def worker_history(
 ) -> Response:
     """Everything that happened to it, oldest first."""
     return json_response(await deps.reader.history(Worker, ns, name, after=after, limit=limit))
+
+
+@router.post("/workers/{name}/stop")
+async def stop_worker(
+    *, ns: Namespace, name: str, deps: Deps, actor: Actor, key: Key, body: StopWorkerBody | None = None
+) -> Response:
+    """Stop one worker: {worker, run, state, changed}. A needed member of a gang takes the gang with it."""
+    text = body.reason if body else None
+    return json_response(await deps.commands.runs.stop_worker(ns, name, actor=actor, key=key, text=text), 202)
 
 
 @router.get("/replicas/{name}")

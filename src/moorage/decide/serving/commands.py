@@ -5,14 +5,13 @@ commit (None for a no-op that succeeds) and the answer that is given, and kept u
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from moorage.decide.decision import Draft, Ids
+from moorage.decide.decision import Draft, Ids, Outcome
 from moorage.decide.serving.operations import first_steps
 from moorage.decide.serving.pausing import wake as wake_row
 from moorage.decide.serving.phase import OPEN_OPERATION
-from moorage.domain.changes import Change
 from moorage.domain.errors import Conflict
 from moorage.domain.nouns import Deployment, Operation, Revision
 from moorage.domain.reasons import reason
@@ -43,14 +42,6 @@ class Known:
     revisions: tuple[Revision, ...] = ()
     operations: tuple[Operation, ...] = ()
     """open ones, oldest first"""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What to commit, and what to answer."""
-
-    change: Change | None
-    answer: Mapping[str, Any] = field(default_factory=dict)
 
 
 def apply(intent: Intent, known: Known | None, ids: Ids, now: float, *, actor: str, create_only: bool) -> Outcome:
