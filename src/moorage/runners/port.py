@@ -23,7 +23,7 @@ Pull = Literal["missing", "always", "never"]
 
 @dataclass(frozen=True, slots=True)
 class MountIntent:
-    """A directory or file of the machine shown in a container."""
+    """A directory or file of the machine shown in a container, or to a process."""
 
     source: str
     target: str
@@ -52,6 +52,7 @@ class ContainerIntent:
         cpu_share_milli: weight against other containers when CPU is short, in thousandths of a core; 0: the engine's.
         auth: for the image's registry; None: anonymous, or what the engine itself knows.
         stop_signal: the engine's own, for somebody who stops the container by hand.
+        pull_stall_s: a pull in which nothing moves for so long is given up; None: the host's own limit.
     """
 
     image: str
@@ -63,6 +64,7 @@ class ContainerIntent:
     cpu_share_milli: int = 0
     auth: RegistryAuth | None = None
     stop_signal: str = "SIGTERM"
+    pull_stall_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +97,18 @@ class LaunchIntent:
         port: where its server is going to listen: checked to be free before anything is started.
         labels: whose it is.
         container: what containers need besides; None for a plain process.
+        mounts: shown to a plain process in a mount namespace of its own; a container has them in `container`.
     """
 
     folder: Path
     cookie: str
     argv: Sequence[str]
-    env: Mapping[str, str]
+    env: Mapping[str, str] = field(repr=False)
     workdir: str | None = None
     port: int | None = None
     labels: Labels = field(default_factory=Labels)
     container: ContainerIntent | None = None
+    mounts: Sequence[MountIntent] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,10 +178,11 @@ def _prepare(intent: LaunchIntent, leash: list[int]) -> None:
             os.mkfifo(folder / name, 0o600)
     env = {**intent.env, COOKIE_VARIABLE: intent.cookie}
     fields = [intent.cookie, intent.workdir or "", f"moorage-{intent.cookie}", str(len(intent.argv)), *intent.argv]
-    fields += [str(len(env)), *(f"{k}={v}" for k, v in env.items()), *map(str, leash)]
-    broken = [f for f in fields if "\0" in f]
-    if broken:
-        raise RunnerError(f"an argument or variable has a NUL byte in it: {broken[0]!r}", code="start_invalid")
+    fields += [str(len(env)), *(f"{k}={v}" for k, v in env.items()), str(len(intent.mounts))]
+    fields += [text for m in intent.mounts for text in (m.source, m.target, "ro" if m.read_only else "")]
+    fields += map(str, leash)
+    if any("\0" in field for field in fields):  # which one is not said: it may be a secret
+        raise RunnerError("an argument or variable has a NUL byte in it", code="start_invalid")
     fd = os.open(folder / "launch", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "wb") as out:
         out.write("\0".join(fields).encode("utf-8", "surrogateescape"))

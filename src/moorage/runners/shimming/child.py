@@ -13,7 +13,9 @@ RESET_SIGNALS = (1, 2, 13, 15, 25)
 
 
 class Launch:
-    """What `launch` says: cookie, workdir, cgroup name, then argv and env, each list preceded by its length.
+    """What `launch` says: cookie, workdir, cgroup name, then argv, env and mounts, each list preceded by its length.
+
+    A mount is three fields: source, target and `ro` or nothing.
 
     Four numbers may follow: the leash (see `leash.py`). A leashed life is told, and never waits for the disk: whoever
     it is of any use to has ended before the machine is started again.
@@ -27,7 +29,11 @@ class Launch:
         env_count = int(fields[split])
         pairs = fields[split + 1 : split + 1 + env_count]
         self.env = dict(pair.split("=", 1) for pair in pairs)
-        self.leash = [int(number) for number in fields[split + 1 + env_count :]]
+        split += 1 + env_count
+        mount_end = split + 1 + 3 * int(fields[split])
+        flat = fields[split + 1 : mount_end]
+        self.mounts = [(flat[i], flat[i + 1], flat[i + 2] == "ro") for i in range(0, len(flat), 3)]
+        self.leash = [int(number) for number in fields[mount_end:]]
 
 
 class Child:
@@ -88,6 +94,10 @@ class Child:
             os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
+            if self.launch.mounts:
+                from . import mounts
+
+                mounts.enter(self.launch.mounts)
             if self.launch.workdir:
                 os.chdir(self.launch.workdir)
             argv, env = [os.fsencode(word) for word in self.launch.argv], _encoded(self.launch.env)
