@@ -25,7 +25,9 @@ def workers(*states: WorkerState) -> list[Worker]:
     ]
 
 
-# A run follows its workers
+# The run behind a replica follows its worker; runs of their own are in `test_run_states.py`
+
+REPLICAS = Run(uid="r", replica="p")
 
 
 @pytest.mark.parametrize(
@@ -50,8 +52,8 @@ def workers(*states: WorkerState) -> list[Worker]:
         ([W.CANCELLED, W.RUNNING], S.RUNNING),
     ],
 )
-def test_a_run_is_what_its_workers_are(states: list[WorkerState], expected: RunState) -> None:
-    found = derive(Run(uid="r"), workers(*states))
+def test_the_run_of_a_replica_is_what_its_workers_are(states: list[WorkerState], expected: RunState) -> None:
+    found = derive(REPLICAS, workers(*states))
     assert found is not None
     assert found.state is expected
 
@@ -63,14 +65,14 @@ def test_a_terminal_run_stays(state: RunState) -> None:
 
 def test_a_lost_worker_fails_its_run_only_once_it_is_given_up() -> None:
     lost = workers(W.DOWN)
-    assert derive(Run(uid="r"), lost).state is S.PENDING  # type: ignore[union-attr]  # it has workers
-    given_up = derive(Run(uid="r", cancel={"cause": "run_ended"}), lost)
+    assert derive(REPLICAS, lost).state is S.PENDING  # type: ignore[union-attr]  # it has workers
+    given_up = derive(replace(REPLICAS, cancel={"cause": "run_ended"}), lost)
     assert given_up is not None
     assert (given_up.state, given_up.reason.code) == (S.FAILED, "run.worker_lost")
 
 
 def test_several_failures_are_counted_and_the_first_is_told() -> None:
-    found = derive(Run(uid="r"), workers(W.FAILED, W.COMPLETED, W.FAILED))
+    found = derive(REPLICAS, workers(W.FAILED, W.COMPLETED, W.FAILED))
     assert found is not None
     assert dict(found.reason.params) | {"first": ""} == {"k": 2, "n": 3, "first": ""}
     assert found.reason.params["first"].startswith("w0: ")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.decide.decision import Draft
-from moorage.decide.running.runs import RUNNING, derive
+from moorage.decide.running.members import RUNNING
+from moorage.decide.running.runs import derive, only_goes_on
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.failures import FailReason, replica_failure
 from moorage.domain.nouns import Deployment, Replica, Run, Worker
@@ -53,25 +54,13 @@ def _follow_run(draft: Draft, run: Run, workers: Sequence[Worker]) -> Run:
     if found is None:
         return run
     if found.state is run.state:
-        return run if _only_goes_on(run, found.reason) else draft.because(run, found.reason)
+        return run if only_goes_on(run, found.reason) else draft.because(run, found.reason)
     fields: dict[str, Any] = {}
     if found.state is RunState.RUNNING and run.started_at is None:
         fields["started_at"] = draft.now
     if found.state in TERMINAL_RUN:
         fields |= {"ended_at": draft.now, "exit_code": workers[0].exit_code}
     return draft.step(run, found.state, found.trigger, found.reason, **fields)
-
-
-def _only_goes_on(run: Run, why: Reason) -> bool:
-    """A waiting run shows what its worker waits for; that its worker is on its way is no news of the run."""
-    known = run.reason
-    return (
-        run.state is RunState.PENDING
-        and why.code != "run.stopping"
-        and why.klass is ReasonClass.PROGRESS
-        and known is not None
-        and known.klass is ReasonClass.PROGRESS
-    )
 
 
 def _follow_replica(
