@@ -11,16 +11,19 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 
 from moorage.ports import Clock
 from moorage.runners.containers.api import EngineApi, EngineError
-from moorage.runners.shimming.log import Log
+from moorage.runners.shimming.log import RECORD_BYTES, Log
 
 POSITION_FILE = "log.position"
 RETRY_S, RETRY_MAX_S = 0.1, 5.0
 FRAME_HEAD = 8
-RECORD_BYTES = 96
+POSITION_BYTES = 96
+ABOUT = len("2026-11-29T19:14:00.00")
+"""So much of an engine's time says when, as closely as a log's times do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,12 @@ class PositionFile:
 
     def load(self) -> Position:
         """As it was kept; the beginning where nothing was."""
-        fields = os.pread(self._fd, RECORD_BYTES, 0).decode("ascii", "replace").split()
+        fields = os.pread(self._fd, POSITION_BYTES, 0).decode("ascii", "replace").split()
         return Position(fields[0], int(fields[1]), int(fields[2])) if len(fields) == 3 else Position()
 
     def save(self, position: Position) -> None:
         """Keep it."""
-        record = f"{position.at} {position.pieces} {position.line}".ljust(RECORD_BYTES - 1) + "\n"
+        record = f"{position.at} {position.pieces} {position.line}".ljust(POSITION_BYTES - 1) + "\n"
         os.pwrite(self._fd, record.encode(), 0)
 
     def close(self) -> None:
@@ -70,14 +73,14 @@ class KeptLog(Log):
                 super()._open()
                 kept = path.read_bytes()
                 self.next_line, self.size = number + kept.count(b"\n"), len(kept)
+                times = Path(self._times_path())
+                self.records = times.stat().st_size // RECORD_BYTES if times.exists() else 0
                 return
         super()._open()
 
     def close(self) -> None:
-        """Let go of the file."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        """Let go of the files."""
+        self._let_go()
 
 
 class OutputCopy:
@@ -150,12 +153,26 @@ class OutputCopy:
         reader = _Reader(known.at, known.pieces, self._ahead)
         async with self._api.logs(self._container, since=since, follow=follow) as chunks:
             async for pieces in frames(chunks):
-                fresh = [text for at, text in pieces if reader.is_new(at)]
+                fresh = [(at, text) for at, text in pieces if reader.is_new(at)]
                 if fresh:
-                    self._log.write(b"".join(fresh))
+                    self._keep(fresh)
                     self._ahead = 0
                     self._position = Position(reader.at, reader.pieces, self._log.next_line)
                     self._kept.save(self._position)
+
+    def _keep(self, pieces: list[tuple[str, bytes]]) -> None:
+        """Into the log, those of about one time together."""
+        for _, together in groupby(pieces, key=lambda piece: piece[0][:ABOUT]):
+            burst = list(together)
+            self._log.write(b"".join(text for _, text in burst), milliseconds(burst[0][0]))
+
+
+def milliseconds(at: str) -> int:
+    """An engine's time as milliseconds since the epoch; 0 for what is none."""
+    try:
+        return int(datetime.fromisoformat(at).timestamp() * 1000)
+    except ValueError:
+        return 0
 
 
 class _Reader:
