@@ -18,6 +18,8 @@ from moorage.agent.ledger import Attempt, Remembered
 from moorage.agent.means import Means
 from moorage.wire.agent import Assignment, Held, Stop
 
+ATTEMPT_FILE = "attempt"
+
 
 class Roster:
     """The held workers.
@@ -55,15 +57,33 @@ class Roster:
         """Worker → epoch of those whose process was seen alive now."""
         return {name: w.attempt.epoch for name, w in self._held.items() if w.seen_alive}
 
-    def folder_of(self, worker: str, epoch: int | None, previous: bool) -> Path | None:
-        """Directory with the log of a worker's attempt, or None when it is not kept."""
+    def folder_of(
+        self, worker: str, epoch: int | None, previous: bool = False, attempt: int | None = None
+    ) -> Path | None:
+        """Directory with the log of a worker's attempt, or None when it is not kept.
+
+        Args:
+            worker: uid.
+            epoch: of that placement; None: the newest.
+            previous: the placement before.
+            attempt: instead of both: the newest placement of that attempt.
+        """
         base = self._means.config.home / "workers" / worker
         found = {int(p.name.split("-")[0]): p for p in base.glob("*-*")} if base.is_dir() else {}
+        if attempt is not None:
+            return next((p for _, p in sorted(found.items(), reverse=True) if self.attempt_of(p) == attempt), None)
         newest = max(found, default=0)
         wanted = epoch if epoch is not None and not previous else newest
         if previous:
             wanted = max((e for e in found if e < (epoch if epoch is not None else newest)), default=-1)
         return found.get(wanted)
+
+    def attempt_of(self, folder: Path) -> int | None:
+        """Which attempt a directory is of; None where that was not written down."""
+        try:
+            return int((folder / ATTEMPT_FILE).read_text())
+        except (FileNotFoundError, ValueError):
+            return None
 
     def has_ended(self, worker: str, folder: Path) -> bool:
         """Whether nothing more will be written to the log in this directory."""
@@ -143,8 +163,17 @@ class Roster:
             assignment=assignment.model_dump_json(),
             digest=assignment.digest,
         )
+        self._note_attempt(folder, assignment.attempt)
         worker = self._held[assignment.worker] = HeldWorker(attempt, self._means, self._on_change)
         worker.begin()
+
+    def _note_attempt(self, folder: Path, attempt: int) -> None:
+        """For whoever asks for the log of an attempt, long after it is forgotten here."""
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (folder / ATTEMPT_FILE).write_text(f"{attempt}\n")
+        except OSError as cause:  # the start itself meets the same disk, and tells
+            self._means.log.warning("cannot write down the attempt", folder=str(folder), why=str(cause))
 
     def _confirm_absent(self, assignment: Assignment) -> None:
         """A stop for what is not here: its absence is proven by the ledger, so it is confirmed."""

@@ -12,11 +12,11 @@ from random import Random
 from moorage.agent.backoff import Backoff
 from moorage.agent.capacity import capacity
 from moorage.agent.link import Link, LinkDenied, LinkDown, LinkError, LinkStale
-from moorage.agent.logs import answer
+from moorage.agent.logs import LogDesk
 from moorage.agent.means import Means
 from moorage.agent.roster import Roster
 from moorage.domain.errors import Unauthorized
-from moorage.wire.agent import Assignment, Heartbeat, Join, LogRequest, Reconcile, Work
+from moorage.wire.agent import Assignment, Heartbeat, Join, Reconcile
 
 CREDENTIAL = "credential"
 QUIET_S = 5.0
@@ -89,7 +89,7 @@ class Session:
         self._credential = itself.credential
         self._standing = Standing()
         self._look_again = asyncio.Event()
-        self._answering: dict[str, asyncio.Task[None]] = {}
+        self._logs = LogDesk(roster, link, means.clock, rng, means.log)
         self._waiting_since: float | None = None
         self._reached = False
         self.draining = False
@@ -208,7 +208,7 @@ class Session:
                 self._log.warning("this machine was removed: stopping all")
                 return True
             standing.version, standing.assignments = work.version, work.assignments
-            self._answer_logs(work)
+            self._logs.take(work.logs)
             await self._apply()
 
     async def _settle(self) -> bool:
@@ -273,18 +273,3 @@ class Session:
         wait_s = backoff.next_s()
         self._log.info("control plane away", call=what, why=str(cause), again_in_s=round(wait_s, 2))
         await self._clock.sleep(wait_s)
-
-    # Logs
-
-    def _answer_logs(self, work: Work) -> None:
-        wanted = {request.id for request in work.logs}
-        self._answering = {i: t for i, t in self._answering.items() if i in wanted}
-        for request in work.logs:
-            if request.id not in self._answering:
-                self._answering[request.id] = asyncio.create_task(self._answer_log(request))
-
-    async def _answer_log(self, request: LogRequest) -> None:
-        try:
-            await self._link.logs(request.id, await asyncio.to_thread(answer, self._roster, request))
-        except LinkError as cause:
-            self._log.info("log lines not taken", request=request.id, why=str(cause))

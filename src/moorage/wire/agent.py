@@ -232,7 +232,14 @@ class LogRequest(Message):
     since_s: float | None = None
     """only lines written in the last so many seconds"""
     grep: str | None = None
-    """only lines that this regular expression is found in"""
+    """only lines that this regular expression (RE2) is found in"""
+    attempt: int | None = None
+    """of that attempt, the newest placement of it that is kept; `epoch` and `previous` then say nothing"""
+    follow: bool = False
+    """go on: answered again each time there is more, until an answer is met with 404 or the log has ended. An answer
+    says `follows`; an agent that cannot answers once"""
+    total_bytes: int = 4 << 20
+    """of the lines of one answer together, about"""
 
 
 class ExecRequest(Message):
@@ -392,3 +399,13 @@ class LogLines(Message):
     missed: int = 0
     """lines that were asked for and are no longer kept"""
     ended: bool = False
+    seqs: tuple[int, ...] = ()
+    """number of each line; empty: they are those from `first_seq` on, and no pattern or time was looked at"""
+    times: tuple[float, ...] = ()
+    """when each came, seconds since the epoch by the machine's clock; 0.0: not known"""
+    absent: bool = False
+    """nothing of that attempt is kept here (any more)"""
+    attempt: int | None = None
+    """which attempt it is of, where that is known"""
+    follows: bool = False
+    """more answers to the same request will come"""
