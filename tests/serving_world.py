@@ -6,13 +6,13 @@ gateway. Used by the unit tests of `decide` and by the property tests; holds no 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from moorage.decide.decision import Decision, Outcome
 from moorage.decide.running.adoption import HeldProcess, reconcile
 from moorage.decide.running.heartbeats import excused, heard
 from moorage.decide.running.liveness import LeaseTimes, watch
-from moorage.decide.running.reports import Seen, apply
+from moorage.decide.running.reports import apply
 from moorage.decide.scheduling.cycle import Cycle, schedule
 from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot, owner_of
 from moorage.decide.serving import commands
@@ -21,15 +21,13 @@ from moorage.decide.serving.cycle import decide
 from moorage.decide.serving.exposure import Route, route_of
 from moorage.decide.serving.phase import OPEN_OPERATION, deployment_phase
 from moorage.decide.serving.snapshot import Demand, ServingSnapshot
-from moorage.domain.changes import Change, Create, Hold, Release, Remove, Step, Update
-from moorage.domain.errors import StaleVersion
-from moorage.domain.lifecycles import TABLES
-from moorage.domain.nouns import Deployment, Machine, Noun, Operation, Replica, Revision, Run, Worker
+from moorage.domain.changes import Hold, Step, Update
+from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import reason
 from moorage.domain.states import ACTIVE_WORKER, TERMINAL_REPLICA, MachineState, Phase, WorkerState
+from tests.memory_rows import START as START
+from tests.memory_rows import STARTED, MemoryRows, seen_of
 
-N = TypeVar("N", bound=Noun)
-START = 1_000_000.0
 TIMES = LeaseTimes()
 
 
@@ -46,30 +44,11 @@ def spec(**parts: Any) -> dict[str, Any]:
     }
 
 
-class CountedIds:
-    """Uids that count up."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def new(self, kind: str) -> str:
-        """The next one."""
-        self.count += 1
-        return f"{kind.lower()}-{self.count:04d}"
-
-
-class World:
+class World(MemoryRows):
     """Rows of one deployment and its machines, at a time that moves when it is told to."""
 
     def __init__(self, machines: int = 1, **capacity: Any) -> None:
-        self.now = START
-        self.ids = CountedIds()
-        self.rows: dict[str, Noun] = {}
-        self.holds: dict[tuple[str, int], Hold] = {}
-        """by worker and epoch"""
-        self.history: list[tuple[str, int, str | None, str, str]] = []
-        """(uid, version, from, to, reason code)"""
-        self.removed: dict[str, Noun] = {}
+        super().__init__()
         self.safe_from = 0.0
         self.held = 0
         self.in_flight: dict[str, int] = {}
@@ -82,23 +61,6 @@ class World:
             self.add_machine(f"m{n}", **capacity)
 
     # Rows
-
-    def add_machine(self, name: str, **fields: Any) -> Machine:
-        capacity = {"cpu_milli": 8000, "memory_bytes": 64 << 30, "gpus": (), **fields.pop("capacity", {})}
-        machine = Machine(
-            uid=f"machine-{name}",
-            name=name,
-            state=fields.pop("state", MachineState.READY),
-            capacity=capacity,
-            heartbeat_at=self.now,
-            **fields,
-        )
-        self.rows[machine.uid] = machine
-        return machine
-
-    def of(self, kind: type[N]) -> list[N]:
-        """Rows of one noun in order of creation."""
-        return [r for r in self.rows.values() if isinstance(r, kind)]
 
     @property
     def deployment(self) -> Deployment:
@@ -120,96 +82,10 @@ class World:
         return self.of(Worker)[-1]
 
     @property
-    def codes(self) -> list[str]:
-        """Every reason of history, in order."""
-        return [h[4] for h in self.history]
-
-    @property
     def phase(self) -> Phase:
         """As the views derive it."""
         operation = next((o for o in self.of(Operation) if o.state in OPEN_OPERATION), None)
         return deployment_phase(self.deployment, self.of(Revision), self.replicas, operation, self.now)
-
-    # The store's part
-
-    def commit(self, change: Change | None) -> None:
-        """All of it, or an error and nothing."""
-        if change is None:
-            return
-        rows, holds, history = dict(self.rows), dict(self.holds), len(self.history)
-        try:
-            seen: set[str] = set()
-            for write in change.writes:
-                uid = getattr(write, "uid", None)
-                assert uid is None or uid not in seen, f"{uid} is written twice by one change"
-                if uid is not None:
-                    seen.add(uid)
-                self._write(write)
-        except BaseException:
-            self.rows, self.holds = rows, holds
-            del self.history[history:]
-            raise
-
-    def _write(self, write: Any) -> None:
-        if isinstance(write, Create):
-            self._create(write)
-        elif isinstance(write, Update):
-            self._update(write)
-        elif isinstance(write, Hold):
-            self._hold(write)
-        elif isinstance(write, Release):
-            for key in [k for k in self.holds if k[0] == write.worker and write.epoch in (None, k[1])]:
-                del self.holds[key]
-        elif isinstance(write, Remove):
-            row = self._at(write.uid, write.version)
-            self.removed[write.uid] = self.rows.pop(write.uid)
-            self.history.append((row.uid, row.version + 1, row.state_word, "deleted", write.reason.code))
-
-    def _create(self, write: Create) -> None:
-        row = write.row
-        assert row.uid not in self.rows
-        assert row.state_word in TABLES[row.kind].initial, f"{row.kind} is created in {row.state_word}"
-        self.rows[row.uid] = replace(row, version=1, created_at=self.now, updated_at=self.now, reason=write.reason)
-        self.history.append((row.uid, 1, None, row.state_word, write.reason.code))
-
-    def _at(self, uid: str, version: int) -> Noun:
-        row = self.rows.get(uid)
-        if row is None or row.version != version:
-            raise StaleVersion(f"{uid} moved on")
-        return row
-
-    def _update(self, write: Update) -> None:
-        row = self._at(write.uid, write.version)
-        table, state, why = TABLES[row.kind], row.state_word, row.reason
-        version = row.version + 1
-        for step in write.steps:
-            table.check(state, step.to, step.trigger)
-            self.history.append((row.uid, version, state, str(step.to), step.reason.code))
-            state, why = str(step.to), step.reason
-        for extra in (*((write.reason,) if write.reason else ()), *write.notes):
-            self.history.append((row.uid, version, state, state, extra.code))
-        fields = dict(write.fields)
-        assert row.state_field not in fields
-        changed: Any = row
-        self.rows[row.uid] = replace(
-            changed,
-            version=version,
-            updated_at=self.now,
-            reason=write.reason or why,
-            **{row.state_field: table.states(state)},
-            **fields,
-        )
-
-    def _hold(self, write: Hold) -> None:
-        assert (write.worker, write.epoch) not in self.holds, "a place is taken twice for one epoch"
-        others = [h for h in self.holds.values() if h.machine == write.machine]
-        if {g for h in others for g in h.gpus} & set(write.gpus):
-            raise StaleVersion("a GPU is held already")
-        if write.limit_cpu_milli is not None and sum(h.cpu_milli for h in others) + write.cpu_milli > (
-            write.limit_cpu_milli
-        ):
-            raise StaleVersion("the machine is full")
-        self.holds[write.worker, write.epoch] = write
 
     # Decisions
 
@@ -350,11 +226,6 @@ class World:
         if isinstance(current, Worker):
             self.commit_writes(apply(current, seen, self.now), "machine:m")
 
-    def commit_writes(self, writes: Iterable[Any], actor: str) -> None:
-        """Writes as one change."""
-        writes = tuple(writes)
-        self.commit(Change(writes, actor) if writes else None)
-
     def starts(self, worker: Worker) -> None:
         """Picked up, started, running."""
         self.report(worker, *STARTED, process={"pid": 1})
@@ -442,12 +313,6 @@ class World:
 
 BEATING = (WorkerState.RUNNING, WorkerState.STALE)
 
-STARTED = (
-    "Preparing:picked_up:prepare.started",
-    "Starting:started:container.started",
-    "Running:running:container.running",
-)
-
 
 def _settles(worker: Worker) -> bool:
     """What reconciling looks at beside what the machine holds."""
@@ -456,15 +321,3 @@ def _settles(worker: Worker) -> bool:
 
 def _held_or_live(worker: Worker) -> bool:
     return worker.state in (*ACTIVE_WORKER, WorkerState.PENDING, WorkerState.STOPPING) or worker.handed_over
-
-
-def seen_of(worker: Worker, *words: str, params: Mapping[str, Any] | None = None, **news: Any) -> Seen:
-    """A report about a worker; `params` go to the last step's reason."""
-    steps = []
-    for index, word in enumerate(words):
-        to, trigger, code = word.split(":")
-        given = dict(params or {}) if index == len(words) - 1 else {}
-        steps.append(Step(to, trigger, reason(code, **given), news.get("at")))
-    news.pop("at", None)
-    machine = news.pop("machine", worker.machine) or ""
-    return Seen(machine=machine, epoch=news.pop("epoch", worker.epoch), steps=tuple(steps), **news)

@@ -68,7 +68,7 @@ def unplaced(worker: Worker) -> bool:
 def is_out(worker: Worker) -> bool:
     """Ended, and nothing is waited for before its next attempt: its place was given up, or it is lost.
 
-    A lost one may still run. Its place stays taken under its epoch until it is proven gone; the next attempt has another.
+    A lost one may still run. Its place stays taken under its epoch until it is proven gone; the next has another.
     """
     return worker.state in ENDED_WORKER and (worker.state is WorkerState.DOWN or not worker.handed_over)
 
