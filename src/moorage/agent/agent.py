@@ -7,13 +7,17 @@ from typing import Any
 import httpx
 import structlog
 
+from moorage.agent.abilities import Abilities
 from moorage.agent.config import AgentConfig
+from moorage.agent.contact import Contact
+from moorage.agent.desk import Desk
 from moorage.agent.engines import Engines
 from moorage.agent.ledger import Ledger
 from moorage.agent.leftovers import Leftovers
 from moorage.agent.link import Link
 from moorage.agent.means import Means
 from moorage.agent.outbox import RESERVED, Outbox
+from moorage.agent.relays import Relays
 from moorage.agent.roster import Roster
 from moorage.agent.session import CREDENTIAL, Itself, Session
 from moorage.domain.errors import Conflict
@@ -63,7 +67,23 @@ class Agent:
         async with _client(tls=tls) as http, _client(tls=False, keep=False) as probes:
             ports = PortPool(range(config.ports[0], config.ports[1] + 1))
             outbox = Outbox(ledger, self._clock)
-            means = Means(config, self._clock, engines, ports, ledger, outbox, probes, self._log)
+            boot = boot_id()
+            contact = Contact(ledger, self._clock, boot, remembered.notes)
+            link = Link(config.server_url, http)
+            means = Means(
+                config,
+                self._clock,
+                engines,
+                ports,
+                ledger,
+                outbox,
+                contact,
+                probes,
+                Desk(link, self._clock),
+                Relays(config.host, ports, self._log),
+                Abilities(config.python),
+                self._log,
+            )
             session: Session | None = None
 
             def changed() -> None:
@@ -78,16 +98,16 @@ class Agent:
             roster.prune()
             itself = Itself(
                 incarnation=f"{self._rng.getrandbits(80):020x}",
-                boot_id=boot_id(),
+                boot_id=boot,
                 version=self._version,
                 credential=remembered.notes.get(CREDENTIAL),
             )
-            link = Link(config.server_url, http)
             session = Session(means, link, roster, self._rng, itself, clear=leftovers.end_processes)
             try:
                 await self._serve(session, roster, outbox, stop)
             finally:
                 await roster.close()
+                await means.relays.aclose()
                 await engines.aclose()
                 await outbox.flushed()
                 await ledger.close()
@@ -100,11 +120,11 @@ class Agent:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if outbox.broken.done():
                 outbox.broken.result()
-            removed = talking.done()
-            if removed:
+            if talking.done():
                 talking.result()
-            if removed or self._config.stop_workers_on_exit:
-                await self._drain(session, roster, outbox, told=not removed)
+                await self._leave_for_good(session, roster, outbox)
+            elif self._config.stop_workers_on_exit:
+                await self._drain(session, roster, outbox, talking)
             else:
                 self._log.info("leaving; workers go on and can be adopted", workers=len(roster.alive()))
         finally:
@@ -112,14 +132,30 @@ class Agent:
                 task.cancel()
             await asyncio.gather(talking, stopped, return_exceptions=True)
 
-    async def _drain(self, session: Session, roster: Roster, outbox: Outbox, *, told: bool) -> None:
-        """Stop everything, wait until it is gone and, where somebody listens, told; bounded."""
+    async def _leave_for_good(self, session: Session, roster: Roster, outbox: Outbox) -> None:
+        """This machine was removed: stop all, tell who still listens, and forget having been a member."""
+        self._log.warning("this machine was removed from the cluster: stopping all that runs here")
+        telling = asyncio.create_task(session.tell_rest())
+        try:
+            await self._drain(session, roster, outbox, telling)
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+        await session.forget_membership()
+        self._log.warning(
+            "this machine was removed from the cluster and its credential is dropped: leaving; "
+            "`moor agent join` with a new token makes it a member again",
+            stopped=roster.all_gone,
+        )
+
+    async def _drain(self, session: Session, roster: Roster, outbox: Outbox, telling: asyncio.Task[None]) -> None:
+        """Stop everything, wait until it is gone and, while somebody listens (`telling` runs), told; bounded."""
         session.draining = True
         self._log.info("stopping all workers")
+        deadline = self._clock.monotonic() + self._config.exit_wait_s + roster.longest_grace_s
         roster.drain()
-        deadline = self._clock.monotonic() + self._config.exit_wait_s
         while self._clock.monotonic() < deadline:
-            if roster.all_gone and (outbox.empty or not told):
+            if roster.all_gone and (outbox.empty or telling.done()):
                 return
             await self._clock.sleep(POLL_S)
         self._log.warning("left before everything was gone and told", gone=roster.all_gone, told=outbox.empty)

@@ -20,12 +20,14 @@ class HeldView:
         born: False when it is proven that its command was never executed; it may be started again.
         gone: its process tree is proven gone.
         settled: all that was seen of it has been acknowledged.
+        waiting: it is kept back by the barrier of its gang.
     """
 
     epoch: int
     born: bool = True
     gone: bool = False
     settled: bool = False
+    waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +36,18 @@ class Actions:
 
     Args:
         start: begin these.
+        go: the barrier of the gang of these held workers is open.
         stop: end these held workers because the assignment says so.
         supersede: end these held workers: a newer epoch is placed here, and the old one goes first.
         forget: drop these from the ledger.
-        absent: report that nothing of this epoch is here (a stop for something never started, or done and forgotten).
+        absent: report that nothing of this epoch is here (a stop for something never started, done and forgotten, or
+            done and told while the other side already wanted it stopped).
         refused: commands older than what was seen, ignored.
         unclaimed: held and alive, and the desired set does not name them: to be asked about by reconciling.
     """
 
     start: tuple[Assignment, ...] = ()
+    go: tuple[Assignment, ...] = ()
     stop: tuple[Assignment, ...] = ()
     supersede: tuple[str, ...] = ()
     forget: tuple[str, ...] = ()
@@ -59,7 +64,7 @@ def compare(assignments: Iterable[Assignment], held: Mapping[str, HeldView], see
         held: worker → what the ledger has of it.
         seen: worker → highest epoch ever seen in a command.
     """
-    lists: dict[str, list[Assignment]] = {k: [] for k in ("start", "stop", "absent", "refused")}
+    lists: dict[str, list[Assignment]] = {k: [] for k in ("start", "go", "stop", "absent", "refused")}
     supersede: list[str] = []
     forget: list[str] = []
     named = set()
@@ -67,10 +72,9 @@ def compare(assignments: Iterable[Assignment], held: Mapping[str, HeldView], see
         named.add(wanted.worker)
         have = held.get(wanted.worker)
         if have is not None and have.epoch == wanted.epoch:
-            if wanted.desired == "stop" and not have.gone:
-                lists["stop"].append(wanted)
-            elif wanted.desired == "run" and not have.born:
-                lists["start"].append(wanted)
+            what = _same_epoch(wanted, have)
+            if what is not None:
+                lists[what].append(wanted)
         elif have is not None and have.epoch < wanted.epoch and not have.gone:
             supersede.append(wanted.worker)
         elif wanted.desired == "stop":
@@ -89,3 +93,15 @@ def compare(assignments: Iterable[Assignment], held: Mapping[str, HeldView], see
         forget=tuple(forget),
         unclaimed=tuple(w for w in unnamed if not held[w].gone),
     )
+
+
+def _same_epoch(wanted: Assignment, have: HeldView) -> str | None:
+    if wanted.desired == "stop":
+        if not have.gone:
+            return "stop"
+        return "absent" if have.settled else None
+    if have.gone:
+        return None
+    if not have.born:
+        return "start"
+    return "go" if wanted.go and have.waiting else None

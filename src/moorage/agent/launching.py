@@ -36,15 +36,17 @@ def command(assignment: Assignment, place: Place) -> tuple[str, ...]:
     return tuple(fill(part, words) for part in assignment.launch.command)
 
 
-def environment(assignment: Assignment, place: Place, inherited: Mapping[str, str]) -> dict[str, str]:
-    """What the worker's process gets: the inherited environment, the spec's, then ours, later ones winning.
+def environment(
+    assignment: Assignment, place: Place, inherited: Mapping[str, str], secrets: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What the worker's process gets: the inherited environment, the spec's and its secrets, then ours, later ones winning.
 
     A container inherits nothing of this machine: its image brings what it needs.
     """
     launch = assignment.launch
     words = _words(assignment, place)
     env = {} if place.contained else dict(inherited)
-    env |= {name: fill(value, words) for name, value in launch.env.items()}
+    env |= {name: fill(value, words) for name, value in launch.env.items()} | dict(secrets or {})
     env |= {
         "MOORAGE_RUN": assignment.run,
         "MOORAGE_WORKER": assignment.worker,

@@ -19,11 +19,13 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS attempts (
   worker TEXT PRIMARY KEY, epoch INTEGER NOT NULL, cookie TEXT NOT NULL, folder TEXT NOT NULL,
   assignment TEXT NOT NULL, digest TEXT NOT NULL, port INTEGER, state TEXT NOT NULL, ready INTEGER NOT NULL,
-  stop TEXT, exit_code INTEGER, gone INTEGER NOT NULL, last_seq INTEGER NOT NULL);
+  stop TEXT, exit_code INTEGER, gone INTEGER NOT NULL, last_seq INTEGER NOT NULL, rendezvous INTEGER, started REAL);
 CREATE TABLE IF NOT EXISTS epochs (worker TEXT PRIMARY KEY, epoch INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS outbox (seq INTEGER PRIMARY KEY, body TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
+_ADDED = {"rendezvous": "INTEGER", "started": "REAL"}
+"""Columns of attempts that ledgers of earlier versions lack; empty in them means the same as None."""
 
 
 class LedgerUnusable(MoorageError):
@@ -49,6 +51,8 @@ class Attempt:
         exit_code: how it ended, when known.
         gone: its tree is proven gone.
         last_seq: number of its newest report.
+        rendezvous: port of the pool at which the others of its gang meet it, or None.
+        started: when its start was ordered, on the machine's clock that never steps; None before.
     """
 
     worker: str
@@ -64,6 +68,8 @@ class Attempt:
     exit_code: int | None = None
     gone: bool = False
     last_seq: int = 0
+    rendezvous: int | None = None
+    started: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,10 @@ class Ledger:
         """Keep small facts (machine id, credential, highest sequence number)."""
         await self._write([("INSERT OR REPLACE INTO notes VALUES (?, ?)", (k, v)) for k, v in values.items()])
 
+    async def drop_notes(self, *names: str) -> None:
+        """Forget small facts."""
+        await self._write([("DELETE FROM notes WHERE name = ?", (name,)) for name in names])
+
     async def close(self) -> None:
         """Finish what waits and close."""
         await self._write([])
@@ -181,6 +191,10 @@ def _open(path: Path) -> sqlite3.Connection:
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=FULL")
     db.executescript(_SCHEMA)
+    known = {row[1] for row in db.execute("PRAGMA table_info(attempts)")}
+    for name, kind in _ADDED.items():
+        if name not in known:
+            db.execute(f"ALTER TABLE attempts ADD COLUMN {name} {kind}")
     path.chmod(0o600)
     return db
 

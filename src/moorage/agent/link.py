@@ -1,4 +1,4 @@
-"""The agent's side of the protocol over HTTP: one method a message, three ways to fail.
+"""The agent's side of the protocol over HTTP: one method a message, four ways to fail.
 
 Nothing here retries or waits; the loops in `session.py` do. Bodies are the models of `wire/agent.py`.
 """
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from moorage.wire.agent import (
     Heartbeat,
     HeartbeatAnswer,
+    IdentityAnswer,
     Join,
     Joined,
     LogLines,
@@ -18,6 +19,8 @@ from moorage.wire.agent import (
     ReconcileAnswer,
     Report,
     ReportAnswer,
+    SecretsAnswer,
+    SecretsRequest,
     Work,
 )
 
@@ -40,6 +43,10 @@ class LinkDenied(LinkError):
 
 class LinkStale(LinkError):
     """It does not know this machine or incarnation (other 4xx): join again."""
+
+
+class LinkRemoved(LinkError):
+    """This machine was removed from the cluster (410): stop all and exit."""
 
 
 class Link:
@@ -82,13 +89,21 @@ class Link:
         response = await self._send("GET", "work", params=params, timeout_s=WORK_WAIT_S + TIMEOUT_S)
         return None if response.status_code == 204 else _read(response, Work)
 
+    async def secrets(self, message: SecretsRequest) -> SecretsAnswer:
+        """The values that a worker's spec names."""
+        return await self._post("secrets", message, SecretsAnswer, shown=False)
+
+    async def identity(self, message: SecretsRequest) -> IdentityAnswer:
+        """A certificate for a worker."""
+        return await self._post("identity", message, IdentityAnswer, shown=False)
+
     async def logs(self, request: str, lines: LogLines) -> None:
         """Answer a request for log lines."""
         await self._send("POST", f"logs/{request}", content=lines.model_dump_json())
 
-    async def _post(self, path: str, message: BaseModel, answer: type[Answer]) -> Answer:
+    async def _post(self, path: str, message: BaseModel, answer: type[Answer], *, shown: bool = True) -> Answer:
         response = await self._send("POST", path, content=message.model_dump_json())
-        return _read(response, answer)
+        return _read(response, answer, shown=shown)
 
     async def _send(
         self,
@@ -113,13 +128,18 @@ class Link:
         text = f"{path}: {response.status_code} {response.text[:300]}"
         if response.status_code in (401, 403):
             raise LinkDenied(text)
+        if response.status_code == 410:
+            raise LinkRemoved(text)
         if response.status_code >= 500 or response.status_code == 429:
             raise LinkDown(text)
         raise LinkStale(text)
 
 
-def _read(response: httpx.Response, answer: type[Answer]) -> Answer:
+def _read(response: httpx.Response, answer: type[Answer], *, shown: bool = True) -> Answer:
+    """The answer as a message; `shown`: one that is none may be quoted in the error."""
     try:
         return answer.model_validate_json(response.content)
     except ValidationError as cause:
+        if not shown:
+            raise LinkDown(f"an answer that is not {answer.__name__}") from None
         raise LinkDown(f"an answer that is not {answer.__name__}: {response.text[:300]}") from cause

@@ -5,10 +5,14 @@ from dataclasses import dataclass
 import httpx
 import structlog
 
+from moorage.agent.abilities import Abilities
 from moorage.agent.config import AgentConfig
+from moorage.agent.contact import Contact
+from moorage.agent.desk import Desk
 from moorage.agent.engines import Engines
 from moorage.agent.ledger import Ledger
 from moorage.agent.outbox import Outbox
+from moorage.agent.relays import Relays
 from moorage.ports import Clock
 from moorage.runners.ports import PortPool
 
@@ -23,5 +27,9 @@ class Means:
     ports: PortPool
     ledger: Ledger
     outbox: Outbox
+    contact: Contact
     probes: httpx.AsyncClient
+    desk: Desk
+    relays: Relays
+    abilities: Abilities
     log: structlog.stdlib.BoundLogger

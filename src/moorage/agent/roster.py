@@ -5,6 +5,7 @@ by the session's loops.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from random import Random
@@ -16,6 +17,7 @@ from moorage.agent.held import HeldWorker
 from moorage.agent.keeping import prune_logs, prune_outputs
 from moorage.agent.ledger import Attempt, Remembered
 from moorage.agent.means import Means
+from moorage.domain.states import WorkerState
 from moorage.wire.agent import Assignment, Held, Stop
 
 ATTEMPT_FILE = "attempt"
@@ -51,11 +53,34 @@ class Roster:
 
     def held(self) -> tuple[Held, ...]:
         """For reconciling: everything alive, or whose end the control plane may not know yet."""
-        return tuple(w.to_held() for w in self._held.values() if w.born and not self._view(w).settled)
+        return tuple(w.to_held() for w in self._held.values() if not self._view(w).settled)
 
     def alive(self) -> dict[str, int]:
         """Worker → epoch of those whose process was seen alive now."""
         return {name: w.attempt.epoch for name, w in self._held.items() if w.seen_alive}
+
+    def beats(self) -> dict[str, float]:
+        """Worker → seconds since its program last beat, of those alive whose programs beat by themselves."""
+        ages = {name: w.beat_age_s() for name, w in self._held.items() if w.seen_alive}
+        return {name: age for name, age in ages.items() if age is not None}
+
+    @property
+    def shortest_ttl_s(self) -> float:
+        """The shortest time to live of a heartbeat among all that is held; infinite where nothing is."""
+        return min((w.assignment.launch.heartbeat_ttl_s for w in self._unended()), default=math.inf)
+
+    @property
+    def longest_grace_s(self) -> float:
+        """The longest grace that a stop of all would give."""
+        return max((w.assignment.launch.stop_grace_s for w in self._unended()), default=0.0)
+
+    @property
+    def counts_contact(self) -> bool:
+        """Whether something here is to be stopped when the control plane stays away."""
+        return any(w.assignment.launch.on_disconnect == "stop" for w in self._unended())
+
+    def _unended(self) -> list[HeldWorker]:
+        return [w for w in self._held.values() if not w.attempt.gone]
 
     def folder_of(
         self, worker: str, epoch: int | None, previous: bool = False, attempt: int | None = None
@@ -112,6 +137,8 @@ class Roster:
         actions = compare(assignments, {n: self._view(w) for n, w in self._held.items()}, self._seen)
         for name in actions.forget:
             self._forget(name)
+        for assignment in actions.go:
+            self._held[assignment.worker].go(assignment)
         for assignment in actions.stop:
             self._held[assignment.worker].stop(_stop_of(assignment))
         for name in actions.supersede:
@@ -146,17 +173,19 @@ class Roster:
     def _view(self, worker: HeldWorker) -> HeldView:
         attempt = worker.attempt
         settled = attempt.gone and attempt.last_seq <= self._means.outbox.acknowledged
-        return HeldView(attempt.epoch, worker.born, attempt.gone, settled)
+        return HeldView(attempt.epoch, worker.born, attempt.gone, settled, worker.waits_for_go)
 
     def _start(self, assignment: Assignment) -> None:
         self._seen[assignment.worker] = max(assignment.epoch, self._seen.get(assignment.worker, 0))
         cookie = f"{self._rng.getrandbits(128):032x}"
         folder = self._means.config.home / "workers" / assignment.worker / f"{assignment.epoch}-{cookie[:8]}"
         before = self._held.get(assignment.worker)
-        again = before is not None and before.attempt.epoch == assignment.epoch
+        again = before.attempt if before is not None and before.attempt.epoch == assignment.epoch else None
         attempt = Attempt(
             worker=assignment.worker,
-            state=before.attempt.state if again and before is not None else "Pending",
+            state=again.state if again else "Pending",
+            port=again.port if again else None,
+            rendezvous=again.rendezvous if again else None,
             epoch=assignment.epoch,
             cookie=cookie,
             folder=str(folder),
@@ -178,7 +207,8 @@ class Roster:
     def _confirm_absent(self, assignment: Assignment) -> None:
         """A stop for what is not here: its absence is proven by the ledger, so it is confirmed."""
         key = (assignment.worker, assignment.epoch)
-        if key in self._confirmed:
+        held = self._held.get(assignment.worker)
+        if key in self._confirmed or (held is not None and held.attempt.state == WorkerState.CANCELLED):
             return
         self._confirmed.add(key)
         self._seen[key[0]] = max(key[1], self._seen.get(key[0], 0))

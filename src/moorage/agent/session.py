@@ -11,7 +11,7 @@ from random import Random
 
 from moorage.agent.backoff import Backoff
 from moorage.agent.capacity import capacity
-from moorage.agent.link import Link, LinkDenied, LinkDown, LinkError, LinkStale
+from moorage.agent.link import Link, LinkDenied, LinkDown, LinkError, LinkRemoved, LinkStale
 from moorage.agent.logs import LogDesk
 from moorage.agent.means import Means
 from moorage.agent.roster import Roster
@@ -19,6 +19,8 @@ from moorage.domain.errors import Unauthorized
 from moorage.wire.agent import Assignment, Heartbeat, Join, Reconcile
 
 CREDENTIAL = "credential"
+BEATS_A_TTL = 3
+"""Heartbeats within the shortest time to live of what is held, so that a lost one is no late one."""
 QUIET_S = 5.0
 """An agent is often started a moment before its control plane: that it is not there yet is no news for so long."""
 
@@ -78,8 +80,11 @@ class Session:
         self._clear: Callable[[], Awaitable[None]] | None = clear
         self._config = means.config
         self._engines = means.engines
+        self._desk = means.desk
+        self._abilities = means.abilities
         self._ledger = means.ledger
         self._outbox = means.outbox
+        self._contact = means.contact
         self._clock = means.clock
         self._log = means.log
         self._link = link
@@ -89,6 +94,7 @@ class Session:
         self._credential = itself.credential
         self._standing = Standing()
         self._look_again = asyncio.Event()
+        self._sooner = asyncio.Event()
         self._logs = LogDesk(roster, link, means.clock, rng, means.log)
         self._waiting_since: float | None = None
         self._reached = False
@@ -108,10 +114,23 @@ class Session:
                 backoff.reset()
                 if await self._converse():
                     return
+            except LinkRemoved:
+                return
             except LinkError as cause:
                 wait_s = backoff.next_s()
                 self._tell_away(cause, wait_s)
                 await self._clock.sleep(wait_s)
+
+    async def tell_rest(self) -> None:
+        """After a removal: report for as long as somebody listens. Returns when nobody does; to be cancelled."""
+        try:
+            await self._send()
+        except LinkError as cause:
+            self._log.info("the control plane takes no more reports", why=str(cause))
+
+    async def forget_membership(self) -> None:
+        """Drop the credential, so that a later start joins anew, with a token."""
+        await self._ledger.drop_notes(CREDENTIAL, "machine")
 
     def _tell_away(self, cause: LinkError, wait_s: float) -> None:
         """One line while it may be about to start, then a warning at each try."""
@@ -141,6 +160,7 @@ class Session:
                 raise
             break
         self._reached = True
+        self._desk.speaks_for(joined.machine, self._itself.incarnation)
         self._standing = Standing(joined.machine, joined.heartbeat_s)
         if joined.credential is not None:
             self._credential = self._link.bearer = joined.credential
@@ -159,7 +179,7 @@ class Session:
             labels=dict(config.labels),
             accepts=config.accepts,
             engines=await self._engines.answering(),
-            capabilities=("logs",),
+            capabilities=await self._abilities.reported(),
             version=self._itself.version,
         )
 
@@ -174,7 +194,9 @@ class Session:
             boot_id=self._itself.boot_id,
             held=held,
         )
+        sent_at = self._clock.monotonic()
         told = await self._link.reconcile(message)
+        self._contact.answered(sent_at)
         self._outbox.renumber(told.next_seq)
         self._roster.stop_unwanted(told.stop)
         self._log.info("reconciled", held=len(held), keep=len(told.keep), stop=len(told.stop))
@@ -205,10 +227,10 @@ class Session:
             if work is None:
                 continue
             if work.removed:
-                self._log.warning("this machine was removed: stopping all")
                 return True
             standing.version, standing.assignments = work.version, work.assignments
             self._logs.take(work.logs)
+            self._desk.wake()
             await self._apply()
 
     async def _settle(self) -> bool:
@@ -223,6 +245,8 @@ class Session:
         if self.draining:
             return
         actions = self._roster.apply(self._standing.assignments)
+        if actions.start:
+            self._sooner.set()
         unasked = [w for w in actions.unclaimed if w not in self._standing.asked]
         if unasked:
             # One empty answer must not end everything on this machine: what the desired set does not name is asked
@@ -236,8 +260,12 @@ class Session:
         backoff = Backoff(self._rng)
         while True:
             beat = Heartbeat(
-                machine=standing.machine, incarnation=self._itself.incarnation, workers=self._roster.alive()
+                machine=standing.machine,
+                incarnation=self._itself.incarnation,
+                workers=self._roster.alive(),
+                ages=self._roster.beats(),
             )
+            sent_at = self._clock.monotonic()
             try:
                 told = await self._link.heartbeat(beat)
             except LinkDown as cause:
@@ -248,7 +276,26 @@ class Session:
                 return True
             if told.rejoin:
                 raise LinkStale("the control plane asks to join again")
-            await self._clock.sleep(standing.heartbeat_s)
+            self._contact.answered(sent_at)
+            if self._roster.counts_contact:
+                await self._contact.save()
+            await self._pause(sent_at)
+
+    async def _pause(self, sent_at: float) -> None:
+        """Until the next heartbeat is due; something that needs one earlier may be taken up meanwhile."""
+        while True:
+            interval_s = min(self._standing.heartbeat_s, self._roster.shortest_ttl_s / BEATS_A_TTL)
+            left_s = sent_at + interval_s - self._clock.monotonic()
+            if left_s <= 0:
+                return
+            self._sooner.clear()
+            pause = asyncio.ensure_future(self._clock.sleep(left_s))
+            sooner = asyncio.ensure_future(self._sooner.wait())
+            try:
+                await asyncio.wait({pause, sooner}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                pause.cancel()
+                sooner.cancel()
 
     async def _send(self) -> bool:
         backoff = Backoff(self._rng)

@@ -1,20 +1,20 @@
 """What comes before a worker's start: the complete intent, the fetch of its image, and why one could not be started.
 
-Called by `held`; nothing of it outlives the start.
+Called by `preparing` and `held`; nothing of it outlives the start.
 """
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 from moorage.agent import launching
 from moorage.agent.config import AgentConfig
+from moorage.agent.given import NOTHING, Given, Refused
 from moorage.agent.ledger import Attempt
+from moorage.agent.limits import NoProgress
 from moorage.domain.errors import ImageError, PortUnavailable, RunnerError
 from moorage.domain.reasons import Reason, reason
 from moorage.ports import Clock
-from moorage.runners.containers.pulling import STALL_S
-from moorage.runners.port import ContainerIntent, Host, Labels, LaunchIntent, MountIntent, PullProgress
+from moorage.runners.port import ContainerIntent, Labels, LaunchIntent, MountIntent, PullProgress
 from moorage.wire.agent import Assignment, Launch
 
 EXCHANGE = "shared"
@@ -32,8 +32,8 @@ def output_of(assignment: Assignment, config: AgentConfig) -> Path:
     return config.home / "output" / assignment.run / str(assignment.launch.rank)
 
 
-def intent(assignment: Assignment, attempt: Attempt, config: AgentConfig) -> LaunchIntent:
-    """Everything that a start needs, with its directories made.
+def intent(assignment: Assignment, attempt: Attempt, config: AgentConfig, given: Given = NOTHING) -> LaunchIntent:
+    """Everything that a start needs, with its directories made; `given` is what `providing` obtained for it.
 
     Raises:
         OSError: a directory cannot be made.
@@ -41,7 +41,7 @@ def intent(assignment: Assignment, attempt: Attempt, config: AgentConfig) -> Lau
     launch, folder = assignment.launch, Path(attempt.folder)
     contained = launch.runner != "process"
     shared = exchange(folder, launch)
-    output = output_of(assignment, config)
+    output = given.output or output_of(assignment, config)
     output.mkdir(parents=True, exist_ok=True)
     if contained:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,16 +53,17 @@ def intent(assignment: Assignment, attempt: Attempt, config: AgentConfig) -> Lau
         folder,
         attempt.cookie,
         launching.command(assignment, place),
-        launching.environment(assignment, place, config.worker_env),
+        {**launching.environment(assignment, place, config.worker_env, given.secrets), **given.variables},
         launch.workdir,
         attempt.port,
         Labels(assignment.owner, assignment.worker, assignment.epoch, assignment.digest),
-        _container(launch, shared, output) if contained else None,
+        _container(launch, shared, output, given) if contained else None,
+        () if contained else given.mounts,
     )
 
 
-def _container(launch: Launch, shared: Path, output: Path) -> ContainerIntent:
-    mounts = [MountIntent(m.source, m.target, m.read_only) for m in launch.mounts]
+def _container(launch: Launch, shared: Path, output: Path, given: Given) -> ContainerIntent:
+    mounts = [*given.mounts]
     if launch.source is not None:
         source = str(Path(launch.source).absolute())
         mounts.append(MountIntent(source, source, read_only=True))
@@ -74,12 +75,18 @@ def _container(launch: Launch, shared: Path, output: Path) -> ContainerIntent:
         gpus=launch.gpus,
         memory_bytes=launch.memory_bytes,
         cpu_share_milli=launch.cpu_milli,
+        auth=given.auth,
         stop_signal=launch.stop_signal,
+        pull_stall_s=launch.pull_stall_s,
     )
 
 
-def why_not(cause: RunnerError | OSError) -> Reason:
+def why_not(cause: RunnerError | OSError, launch: Launch) -> Reason:
     """The reason for a start that did not come about."""
+    if isinstance(cause, Refused):
+        return cause.why
+    if isinstance(cause, NoProgress):
+        return reason("prepare.timed_out", step=cause.step, d=cause.limit_s)
     if isinstance(cause, OSError):
         return reason("setup.failed", feature="directories", error=str(cause))
     if isinstance(cause, PortUnavailable):
@@ -87,57 +94,34 @@ def why_not(cause: RunnerError | OSError) -> Reason:
     if cause.code == "engine_unavailable":
         return reason("setup.failed", feature="container engine", error=cause.message)
     if isinstance(cause, ImageError):
-        return _why_no_image(cause)
+        return _why_no_image(cause, launch)
     return reason("start.invalid" if cause.code == "start_invalid" else "create.failed", error=cause.message)
 
 
-def _why_no_image(cause: ImageError) -> Reason:
+def _why_no_image(cause: ImageError, launch: Launch) -> Reason:
     if cause.code == "image_absent":
         return reason("image.absent")
     if cause.code == "pull_stalled":
-        return reason("pull.stalled", d=STALL_S)
+        return reason("pull.stalled", d=launch.pull_stall_s, image=launch.image)
     return reason("image.pull_failed", error=cause.message, permanent=cause.permanent)
 
 
-class Fetch:
-    """One fetch of what a start needs, which a stop ends.
+class PullNews:
+    """Passes on the progress of a pull: at once when the registry is asked, and then every few seconds while it moves.
 
     Args:
-        host: who fetches.
-        wanted: for what.
-        clock: how often progress is told.
-        on_progress: told at once when the registry is asked, and then every few seconds while something moves.
+        clock: for those seconds.
+        tell: whom.
     """
 
-    def __init__(
-        self, host: Host, wanted: LaunchIntent, clock: Clock, on_progress: Callable[[PullProgress], None]
-    ) -> None:
+    def __init__(self, clock: Clock, tell: Callable[[PullProgress], None]) -> None:
         self._clock = clock
-        self._on_progress = on_progress
+        self._tell = tell
         self._told_at: float | None = None
-        self._task = asyncio.ensure_future(host.prepare(wanted, self._hear))
 
-    async def done(self) -> bool:
-        """Wait for it. False: it was cancelled.
-
-        Raises:
-            RunnerError: what is needed cannot be had.
-        """
-        try:
-            await asyncio.wait({self._task})
-        finally:
-            self._task.cancel()
-        if self._task.cancelled():
-            return False
-        self._task.result()
-        return True
-
-    def cancel(self) -> None:
-        """End it."""
-        self._task.cancel()
-
-    def _hear(self, progress: PullProgress) -> None:
+    def hear(self, progress: PullProgress) -> None:
+        """The host tells of progress."""
         now = self._clock.monotonic()
         if self._told_at is None or now - self._told_at >= PULL_NEWS_S:
             self._told_at = now
-            self._on_progress(progress)
+            self._tell(progress)

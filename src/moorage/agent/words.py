@@ -31,6 +31,16 @@ def pull_reason(progress: PullProgress) -> Reason:
     return reason("image.pulling", image=progress.image, done=progress.done, total=progress.total)
 
 
+def at_barrier() -> StepReport:
+    """It is set up and waits for the other members of its gang."""
+    return step(WorkerState.READY_TO_START, "barrier", reason("gang.barrier"))
+
+
+def barrier_open() -> StepReport:
+    """Every member of its gang is ready, and its process or container exists."""
+    return step(WorkerState.STARTING, "barrier_open", reason("gang.barrier_open"))
+
+
 def started(pid: int | None, container: str | None = None) -> StepReport:
     """Its process or container exists."""
     return step(WorkerState.STARTING, "started", reason("container.started", pid=pid, container=container))
@@ -47,7 +57,7 @@ def failed(why: Reason) -> StepReport:
 
 
 def stop_requested(why: Reason) -> StepReport:
-    """This machine itself stops it (drain)."""
+    """This machine itself stops it (drain, time limit)."""
     return step(WorkerState.STOPPING, "stop_requested", why)
 
 
@@ -57,6 +67,11 @@ def cancelled(how: Exit | None, killed: bool) -> StepReport:
     if how is not None:
         params = {"code": how.code, "signal": how.signal or None, "killed": killed or None}
     return step(WorkerState.CANCELLED, "stop_confirmed", reason("stop.confirmed", **params))
+
+
+def lost(after_s: float) -> StepReport:
+    """This machine was cut off for too long, stopped it as its spec asks, and it is gone."""
+    return step(WorkerState.DOWN, "machine_lost", reason("stop.disconnected", d=after_s))
 
 
 def ended(how: Exit, *, rebooted: bool) -> StepReport:
@@ -84,5 +99,5 @@ def _why_unknown(how: Exit, *, rebooted: bool) -> Reason:
 def missing_path(state: str, pid: int | None, container: str | None = None) -> list[StepReport]:
     """The steps from a reported state up to Running that were taken and not yet reported."""
     up = [started(pid, container), running()]
-    path = {"Pending": [picked_up(), *up], "Preparing": up, "Pulling": up}
+    path = {"Pending": [picked_up(), *up], "Preparing": up, "Pulling": up, "ReadyToStart": [barrier_open(), running()]}
     return path.get(state, [running()] if state == WorkerState.STARTING else [])

@@ -12,45 +12,50 @@ from moorage.domain.errors import PortUnavailable
 from moorage.runners.ports import port_is_free
 from moorage.runners.shimming import procfs
 
-_LISTEN = "0A"
+_LISTEN = {"tcp": "0A", "udp": "07"}
+"""States of a socket that waits for what comes, as the kernel writes them."""
 _CONTAINER = re.compile(r"(?:docker|libpod|libpod_pod|cri-containerd)[-/]([0-9a-f]{12,64})|/docker/([0-9a-f]{12,64})")
 
 
-def require_free(port: int) -> None:
+def require_free(port: int, *, protocol: str = "tcp") -> None:
     """Nothing if nobody listens on the port, on any address.
+
+    Args:
+        port: its number.
+        protocol: `tcp` or `udp`.
 
     Raises:
         PortUnavailable: somebody does; says who, where that can be known.
     """
-    if port_is_free(port):
+    if port_is_free(port, protocol=protocol):
         return
-    who = holder_of(port)
+    who = holder_of(port, protocol=protocol)
     raise PortUnavailable(
         f"port {port} is already in use" + (f" by {who}" if who else ", by a program that this user cannot see"),
         remedy="stop what listens there, or choose another port",
     )
 
 
-def holder_of(port: int) -> str | None:
+def holder_of(port: int, *, protocol: str = "tcp") -> str | None:
     """`python3 (pid 41)`, with its container where it is in one; None when it cannot be told."""
-    inodes = _listening(port)
+    inodes = _listening(port, protocol)
     for number in procfs.numbers() if inodes else ():
         if _has_socket(number, inodes):
             return _describe(number)
     return None
 
 
-def _listening(port: int) -> frozenset[str]:
+def _listening(port: int, protocol: str) -> frozenset[str]:
     """Socket inodes that listen on the port."""
     found = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    for table in (f"/proc/net/{protocol}", f"/proc/net/{protocol}6"):
         try:
             rows = Path(table).read_text().splitlines()[1:]
         except OSError:
             continue
         for row in rows:
             fields = row.split()
-            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+            if fields[3] == _LISTEN[protocol] and int(fields[1].rpartition(":")[2], 16) == port:
                 found.add(f"socket:[{fields[9]}]")
     return frozenset(found)
 

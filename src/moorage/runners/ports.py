@@ -57,8 +57,8 @@ class PortPool:
         self._held[port] = holder
 
     def give_back(self, holder: str) -> None:
-        """Forget what `holder` has."""
-        self._held = {p: h for p, h in self._held.items() if h != holder}
+        """Forget what `holder` has, and what it has beside under `HOLDER/…`."""
+        self._held = {p: h for p, h in self._held.items() if h != holder and not h.startswith(f"{holder}/")}
 
     @property
     def held(self) -> dict[int, str]:
@@ -66,23 +66,25 @@ class PortPool:
         return dict(self._held)
 
 
-def port_is_free(port: int) -> bool:
+def port_is_free(port: int, *, protocol: str = "tcp") -> bool:
     """Whether nobody listens on the port, on any address of this machine.
 
     Binding the wildcard address collides with every listener on any address; SO_REUSEADDR lets connections that are
     only dying (TIME_WAIT) pass, never a listener.
     """
     families = [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")]
-    return all(_can_bind(family, host, port) for family, host in families)
+    kind = socket.SOCK_DGRAM if protocol == "udp" else socket.SOCK_STREAM
+    return all(_can_bind(family, kind, host, port) for family, host in families)
 
 
-def _can_bind(family: socket.AddressFamily, host: str, port: int) -> bool:
+def _can_bind(family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int) -> bool:
     try:
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock = socket.socket(family, kind)
     except OSError:
         return True  # the machine has no such address family, so nobody listens in it
     with sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if kind == socket.SOCK_STREAM:  # of datagrams it would let two share the port
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         try:

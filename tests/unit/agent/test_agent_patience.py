@@ -47,7 +47,13 @@ async def nothing():
 async def told(tmp_path, *, until, trouble=None):
     config = AgentConfig(server_url="http://s", name="box", home=tmp_path, token="t")
     means = SimpleNamespace(
-        config=config, engines=Engines(), ledger=None, outbox=None, clock=Clock(until), log=structlog.get_logger()
+        config=config,
+        engines=Engines(),
+        ledger=None,
+        outbox=None,
+        contact=None,
+        clock=Clock(until),
+        log=structlog.get_logger(),
     )
     link = Away(trouble or LinkDown("join: ConnectError"))
     session = Session(means, link, None, random.Random(1), Itself("inc", "boot", "1"), clear=nothing)

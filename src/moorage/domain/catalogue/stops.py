@@ -27,6 +27,12 @@ ENTRIES = (
         advice="See why the missing members are late with `moor why`; the gang is queued again.",
     ),
     by_person("stop.drain", "Stopped because {machine} is drained", "machine"),
+    failed(
+        "stop.disconnected",
+        "Its machine got no answer from the control plane for {d:duration} and stopped it, as its spec asks",
+        "d",
+        advice="See what cut that machine off. With `on_disconnect: keep` work goes on while a machine is cut off.",
+    ),
     progress("stop.confirmed", "Stopped; its process is gone", optional=("code", "signal", "killed")),
     failed(
         "stop.machine_lost",

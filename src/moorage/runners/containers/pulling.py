@@ -110,16 +110,17 @@ class Puller:
         layers = _Layers(wanted.image, on_pull)
         reading = asyncio.create_task(self._read(wanted, repository, version, layers))
         try:
-            await self._until_done(reading, layers, wanted.image)
+            stall_s = self._stall_s if wanted.pull_stall_s is None else wanted.pull_stall_s
+            await self._until_done(reading, layers, wanted.image, stall_s)
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def _until_done(self, reading: "asyncio.Task[None]", layers: "_Layers", image: str) -> None:
+    async def _until_done(self, reading: "asyncio.Task[None]", layers: "_Layers", image: str, stall_s: float) -> None:
         """Wait for the pull; give it up when nothing moves."""
         moved, since = layers.moves, self._clock.monotonic()
         while True:
-            pause = asyncio.ensure_future(self._clock.sleep(self._stall_s / 10))
+            pause = asyncio.ensure_future(self._clock.sleep(stall_s / 10))
             try:
                 await asyncio.wait({reading, pause}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -128,9 +129,9 @@ class Puller:
                 return reading.result()
             if layers.moves != moved:
                 moved, since = layers.moves, self._clock.monotonic()
-            elif self._clock.monotonic() - since >= self._stall_s:
+            elif self._clock.monotonic() - since >= stall_s:
                 raise ImageError(
-                    f"nothing more of {image} came for {self._stall_s:g} s", permanent=False, code="pull_stalled"
+                    f"nothing more of {image} came for {stall_s:g} s", permanent=False, code="pull_stalled"
                 )
 
     async def _read(self, wanted: ContainerIntent, repository: str, version: str, layers: "_Layers") -> None:

@@ -1,0 +1,34 @@
+"""What this machine can do for its workers beside running them, found out once and reported at each join.
+
+A capability that is missing keeps work that needs it off this machine. Called by the session and by `providing`.
+"""
+
+import asyncio
+
+from moorage.runners.mounting import why_no_mounts
+
+LOGS, PORTS, MOUNTS, IDENTITY = "logs", "ports", "mounts", "identity"
+ALWAYS = (LOGS, PORTS, IDENTITY)
+"""What every agent of this version does: answers for logs, relays external ports, keeps certificates."""
+
+
+class Abilities:
+    """Finds out, at the first question.
+
+    Args:
+        python: interpreter of the shims, in which mounts are tried.
+    """
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+        self._mounts: asyncio.Future[str | None] | None = None
+
+    async def why_no_mounts(self) -> str | None:
+        """Why plain processes cannot be given mounts here; None: they can."""
+        if self._mounts is None:
+            self._mounts = asyncio.ensure_future(asyncio.to_thread(why_no_mounts, self._python))
+        return await asyncio.shield(self._mounts)
+
+    async def reported(self) -> tuple[str, ...]:
+        """Words for the join; the scheduler matches on them."""
+        return ALWAYS if await self.why_no_mounts() else (*ALWAYS, MOUNTS)

@@ -1,0 +1,116 @@
+"""One worker's way to its start: ports, directories, the ledger, the image, the barrier of its gang.
+
+Each step that may stand still is under the limit without progress (the pull has one of its own, and who waits at the
+barrier waits for others). A stop ends all of it at any point, since nothing is started here. Made by `held`.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from moorage.agent import setting_up
+from moorage.agent.account import Account
+from moorage.agent.barrier import Barrier
+from moorage.agent.given import NOTHING
+from moorage.agent.limits import ProgressLimit
+from moorage.agent.means import Means
+from moorage.agent.providing import Providing
+from moorage.runners.port import Host, LaunchIntent, PullProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Everything that a start needs.
+
+    Args:
+        host: who executes it.
+        intent: what to run, complete.
+    """
+
+    host: Host
+    intent: LaunchIntent
+
+
+class Preparation:
+    """The preparation of one attempt.
+
+    Args:
+        account: of the worker.
+        means: what workers share.
+        barrier: of its gang.
+    """
+
+    def __init__(self, account: Account, means: Means, barrier: Barrier) -> None:
+        self._account = account
+        self._means = means
+        self._barrier = barrier
+        self._limit = ProgressLimit(account.launch.prepare_timeout_s, means.clock)
+        self._given = NOTHING
+        self._task = asyncio.ensure_future(self._limit.within(self._prepare()))
+
+    async def done(self) -> Start | None:
+        """Wait for it. None: it was cancelled.
+
+        Raises:
+            RunnerError: what is needed cannot be had, or nothing moved for too long (`NoProgress`).
+            OSError: a directory cannot be made.
+        """
+        try:
+            await asyncio.wait({self._task})
+        finally:
+            self._task.cancel()
+        return None if self._task.cancelled() else self._task.result()
+
+    def cancel(self) -> None:
+        """End it."""
+        self._task.cancel()
+
+    async def _prepare(self) -> Start:
+        account, means, launch = self._account, self._means, self._account.launch
+        self._limit.at(f"looking for {launch.runner}")
+        host = await means.engines.get(launch.runner)
+        self._lease_ports()
+        self._given = await Providing(account, means, self._limit).done()
+        self._limit.at("making its directories")
+        intent = setting_up.intent(account.assignment, account.attempt, means.config, self._given)
+        self._limit.at("writing the ledger")
+        if launch.on_disconnect == "stop":
+            await means.contact.save()
+        if intent.container is None and not launch.barrier:
+            account.set(started=means.clock.monotonic())
+            await means.ledger.intend(account.attempt)
+            return Start(host, intent)
+        await means.ledger.intend(account.attempt)
+        if intent.container is not None:
+            await self._fetch(host, intent)
+        if launch.barrier:
+            intent = await self._pass_barrier()
+        account.set(started=means.clock.monotonic())
+        await account.save()
+        return Start(host, intent)
+
+    def _lease_ports(self) -> None:
+        account, pool, worker = self._account, self._means.ports, self._account.attempt.worker
+        if account.launch.port:
+            account.set(port=pool.lease(worker))
+        if account.launch.leads:
+            account.set(rendezvous=pool.lease(f"{worker}/rendezvous"))
+
+    async def _fetch(self, host: Host, intent: LaunchIntent) -> None:
+        """Have the image; from the moment something is asked of the registry the pull's own limit holds."""
+        self._limit.at("looking for its image")
+        news = setting_up.PullNews(self._means.clock, self._account.pulling)
+
+        def hear(progress: PullProgress) -> None:
+            self._limit.off()
+            news.hear(progress)
+
+        await host.prepare(intent, hear)
+
+    async def _pass_barrier(self) -> LaunchIntent:
+        """Wait for the others; where they are is known afterwards, so the environment is made again."""
+        self._limit.off()
+        self._account.reached_barrier()
+        self._account.assigned(await self._barrier.passed())
+        self._limit.at("starting with its gang")
+        account = self._account
+        return setting_up.intent(account.assignment, account.attempt, self._means.config, self._given)
