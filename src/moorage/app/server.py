@@ -38,6 +38,7 @@ from moorage.control.machines import MachinesStep
 from moorage.control.observe import Observation
 from moorage.control.provisions import Provisions
 from moorage.control.routing import Publisher
+from moorage.control.running import RunsStep
 from moorage.control.scheduling import SchedulingStep
 from moorage.control.sealing import Sealer
 from moorage.control.serving import ServingStep
@@ -132,6 +133,7 @@ async def build(config: ServerConfig) -> Graph:
         publisher=publisher,
         board=board,
         serving=ServingStep(store, clock, ids, publisher),
+        runs=RunsStep(store, clock, ids),
         scheduling=SchedulingStep(store, clock),
         machines=MachinesStep(store, clock, times),
         ttl_s=config.machine_ttl_s,

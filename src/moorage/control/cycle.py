@@ -3,11 +3,14 @@
 load → decide → commit → act happens inside the step, which a loop file provides. Here: deadlines (a step says when to
 look again), retries (a stale version means load again at once, a few times; any other error, and staleness that does
 not end, backs off and is logged), a bound on concurrency so that one commit group carries many keys, and a slow resync
-as the safety net. An idle loop sleeps until its next deadline.
+as the safety net, beside which marked keys go on. An idle loop sleeps until its next deadline.
 """
 
 import asyncio
+import heapq
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 import structlog
 
@@ -48,9 +51,11 @@ class KeyedLoop:
         self._clock = clock
         self._everything = everything
         self._resync_s = resync_s
-        self._dirty: dict[str, None] = {}
+        self._dirty: OrderedDict[str, None] = OrderedDict()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._due: dict[str, float] = {}
+        self._deadlines: list[tuple[float, str]] = []
+        """a heap of what is in `_due`, and of deadlines that were replaced since"""
         self._failures: dict[str, int] = {}
         self._stale: dict[str, int] = {}
         self._wake = asyncio.Event()
@@ -63,16 +68,15 @@ class KeyedLoop:
 
     def mark_later(self, key: str, after_s: float) -> None:
         """Step this key in `after_s` seconds, unless it is marked or due before."""
-        at = self._clock.now() + after_s
-        if key not in self._dirty and self._due.get(key, at + 1) > at:
-            self._due[key] = at
-            self._wake.set()
+        if key not in self._dirty:
+            self._remind(key, self._clock.now() + after_s)
 
-    def forget(self, key: str) -> None:
-        """The key's object is gone."""
-        self._due.pop(key, None)
-        self._failures.pop(key, None)
-        self._stale.pop(key, None)
+    def _remind(self, key: str, at: float) -> None:
+        """Have the key stepped at that time, unless that is to be before."""
+        if self._due.get(key, at + 1) > at:
+            self._due[key] = at
+            heapq.heappush(self._deadlines, (at, key))
+            self._wake.set()
 
     @property
     def idle(self) -> bool:
@@ -87,63 +91,74 @@ class KeyedLoop:
         """
         self._fenced = None
         self._due.clear()
-        resync_at = self._clock.now()
+        self._deadlines.clear()
+        resync = asyncio.create_task(self._resync())
         try:
             while self._fenced is None:
-                now = self._clock.now()
-                if now >= resync_at:
-                    resync_at = now + await self._resync()
-                self._start_due(now)
-                await self._sleep(resync_at)
+                self._start_due(self._clock.now())
+                await self._sleep()
         finally:
+            resync.cancel()
             for task in self._running.values():
                 task.cancel()
             self._running.clear()
         raise self._fenced
 
-    async def _resync(self) -> float:
-        """Mark every key; seconds until the next time."""
-        try:
-            keys = await self._everything()
-        except Exception:
-            log.exception("cannot list what there is", loop=self.name, again_in_s=RETRY_S)
-            return RETRY_S
-        for key in keys:
-            self.mark(key)
-        return self._resync_s
+    async def _resync(self) -> None:
+        """Mark every key, now and again."""
+        while True:
+            wait_s = self._resync_s
+            try:
+                for key in await self._everything():
+                    self.mark(key)
+            except Exception:
+                wait_s = RETRY_S
+                log.exception("cannot list what there is", loop=self.name, again_in_s=wait_s)
+            await self._clock.sleep(wait_s)
 
     def _start_due(self, now: float) -> None:
-        for key in [k for k, at in self._due.items() if at <= now]:
+        while (at := self._next_deadline()) is not None and at <= now:
+            _, key = heapq.heappop(self._deadlines)
             del self._due[key]
             self._dirty[key] = None
-        for key in list(self._dirty):
-            if len(self._running) >= CONCURRENCY:
-                break
+        busy: list[str] = []
+        while self._dirty and len(self._running) < CONCURRENCY:
+            key, _ = self._dirty.popitem(last=False)
             if key in self._running:
+                busy.append(key)
                 continue
-            del self._dirty[key]
+            self._due.pop(key, None)
             self._running[key] = asyncio.create_task(self._one(key))
+        self._dirty.update(dict.fromkeys(busy))
 
-    async def _sleep(self, resync_at: float) -> None:
+    def _next_deadline(self) -> float | None:
+        """The earliest one, after those that were replaced are dropped."""
+        heap = self._deadlines
+        while heap and self._due.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    async def _sleep(self) -> None:
         """Until something is marked, a step ended, or the next deadline."""
         if not (self._dirty.keys() - self._running.keys()) or len(self._running) >= CONCURRENCY:
-            until = min([resync_at, *self._due.values()])
-            seconds = max(0.0, until - self._clock.now())
-            waker = asyncio.create_task(self._wake.wait())
-            timer = asyncio.create_task(_sleep(self._clock, seconds))
+            until = self._next_deadline()
+            waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._wake.wait())]
+            if until is not None:
+                waits.append(asyncio.create_task(_sleep(self._clock, max(0.0, until - self._clock.now()))))
             try:
-                await asyncio.wait((waker, timer), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                waker.cancel()
-                timer.cancel()
+                for task in waits:
+                    task.cancel()
         self._wake.clear()
 
     async def _one(self, key: str) -> None:
         try:
             at = await self._step(key)
-            self.forget(key)
+            self._failures.pop(key, None)
+            self._stale.pop(key, None)
             if at is not None:
-                self._due[key] = at
+                self._remind(key, at)
         except StaleVersion:
             self._again(key)
         except Fenced as error:
@@ -168,7 +183,7 @@ class KeyedLoop:
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         wait_s = min(RETRY_S * 2.0 ** (failures - 1), RETRY_MAX_S)
-        self._due[key] = self._clock.now() + wait_s
+        self._remind(key, self._clock.now() + wait_s)
         log.exception("step failed", loop=self.name, key=key, failures=failures, again_in_s=wait_s)
 
 

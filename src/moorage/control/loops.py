@@ -12,13 +12,14 @@ import structlog
 from moorage.control.cycle import KeyedLoop
 from moorage.control.machines import MachinesStep
 from moorage.control.routing import Publisher
+from moorage.control.running import RESYNC_S, RunsStep
 from moorage.control.scheduling import FLEET, SchedulingStep
 from moorage.control.serving import ServingStep
 from moorage.control.work import WorkBoard
 from moorage.decide.scheduling.cycle import ACTOR as SCHEDULING_ACTOR
 from moorage.decide.serving.cycle import ACTOR as SERVING_ACTOR
 from moorage.domain.changes import Fence, HistoryRow
-from moorage.domain.nouns import Deployment, Worker
+from moorage.domain.nouns import Deployment, Machine, Worker
 from moorage.domain.states import ACTIVE_WORKER
 from moorage.ports import Clock, Store
 
@@ -43,7 +44,7 @@ class Loops:
     Args:
         store, clock: outside.
         publisher, board: told of changes too.
-        serving, scheduling, machines: the steps.
+        serving, runs, scheduling, machines: the steps.
         ttl_s: a machine's time to live, for the grace after taking over.
     """
 
@@ -55,6 +56,7 @@ class Loops:
         publisher: Publisher,
         board: WorkBoard,
         serving: ServingStep,
+        runs: RunsStep,
         scheduling: SchedulingStep,
         machines: MachinesStep,
         ttl_s: float,
@@ -64,9 +66,12 @@ class Loops:
         self._publisher = publisher
         self._board = board
         self._ttl_s = ttl_s
-        self._steps = (serving, scheduling, machines)
+        self._steps = (serving, runs, scheduling, machines)
         self._routing = KeyedLoop("routing", self._refresh, clock, serving.everything, resync_s=DEPLOYMENTS_RESYNC_S)
         self._serving = KeyedLoop("serving", serving, clock, serving.everything, resync_s=DEPLOYMENTS_RESYNC_S)
+        self._runs = KeyedLoop("runs", runs, clock, runs.everything, resync_s=RESYNC_S)
+        self._runs_step = runs
+        runs.later = self._runs.mark_later
         self._scheduling = KeyedLoop("scheduling", scheduling, clock, scheduling.everything)
         self._machines = KeyedLoop("machines", machines, clock, machines.everything)
         self._machines_step = machines
@@ -79,7 +84,7 @@ class Loops:
         self._machines_step.safe_from = self._clock.now() + self._ttl_s
         after = await self._store.cursor()
         await self._publisher.start(fence.generation)
-        loops = (self._routing, self._serving, self._scheduling, self._machines)
+        loops = (self._routing, self._serving, self._runs, self._scheduling, self._machines)
         tasks = [asyncio.ensure_future(loop.run()) for loop in loops]
         tasks.append(asyncio.ensure_future(self._follow(after)))
         try:
@@ -103,12 +108,24 @@ class Loops:
             if any(r.object_kind == Worker.kind and r.to not in ACTIVE_WORKER for r in rows):
                 self._scheduling.mark(FLEET)  # first: a replacement waits for its place, everything else can follow
             self._mark_roots(rows)
+            self._mark_runs(self._runs_step.concerned_by(rows))
             await self._mark_workers({r.object_uid for r in rows if r.object_kind == Worker.kind})
-            for row in rows:
-                if row.object_kind == "Machine":
-                    self._machines.mark(row.object_uid)
-                    self._scheduling.mark(FLEET)
-                    self._board.bump_soon(row.object_uid)
+            machines = {r.object_uid for r in rows if r.object_kind == Machine.kind}
+            for uid in machines:
+                self._machines.mark(uid)
+                self._scheduling.mark(FLEET)
+                self._board.bump_soon(uid)
+            if machines:
+                self._mark_runs(await self._runs_step.concerned_by_machines(machines))
+
+    def _mark_runs(self, uids: Iterable[str]) -> None:
+        """Each at its own pace, so that many workers that end together are seen together."""
+        for uid in uids:
+            pace_s = self._runs_step.pace_s(uid)
+            if pace_s:
+                self._runs.mark_later(uid, pace_s)
+            else:
+                self._runs.mark(uid)
 
     def _mark_roots(self, rows: Sequence[HistoryRow]) -> None:
         news = [r for r in rows if _of_deployment(r)]

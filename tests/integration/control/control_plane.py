@@ -22,6 +22,7 @@ from moorage.control.loops import Loops
 from moorage.control.machines import MachinesStep
 from moorage.control.observe import Observation
 from moorage.control.routing import Publisher
+from moorage.control.running import RunsStep
 from moorage.control.scheduling import SchedulingStep
 from moorage.control.serving import ServingStep
 from moorage.control.work import WorkBoard
@@ -46,7 +47,7 @@ from moorage.wire.routing import EndpointActivity, GatewayReport, RoutingTable
 
 T = TypeVar("T")
 N = TypeVar("N", bound=Noun)
-LIMIT_S = 20.0
+LIMIT_S = 90.0
 """Real seconds in which a condition must come true; only a broken test or control plane meets it."""
 
 STEPS = (
@@ -123,6 +124,7 @@ class Plane:
             publisher=plane.publisher,
             board=plane.board,
             serving=ServingStep(store, clock, ids, plane.publisher),
+            runs=RunsStep(store, clock, ids),
             scheduling=plane.scheduling,
             machines=MachinesStep(store, clock, LeaseTimes()),
             ttl_s=30.0,

@@ -133,6 +133,50 @@ async def test_a_newer_deadline_replaces_an_older_one() -> None:
         await turns(loop, lambda: len(steps.done) == 4)
 
 
+async def test_a_deadline_asked_for_while_a_key_is_stepped_outlives_that_step() -> None:
+    clock, done, let_go = HandClock(), [], asyncio.Event()
+
+    async def step(key: str) -> float | None:
+        done.append(key)
+        if len(done) == 1:
+            await let_go.wait()
+        return None
+
+    async def everything() -> list[str]:
+        return ["a"]
+
+    loop = KeyedLoop("test", step, clock, everything)
+    task = asyncio.create_task(loop.run())
+    while not done:
+        await asyncio.sleep(0)
+    loop.mark_later("a", 0.5)
+    let_go.set()
+    await turns(loop)
+    clock.advance(0.5)
+    await turns(loop, lambda: len(done) == 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_marked_keys_are_stepped_while_everything_is_still_being_listed() -> None:
+    clock, steps, listed = HandClock(), Steps(), asyncio.Event()
+
+    async def everything() -> list[str]:
+        await listed.wait()
+        return ["a"]
+
+    loop = KeyedLoop("test", steps, clock, everything)
+    task = asyncio.create_task(loop.run())
+    loop.mark("b")
+    await turns(loop, lambda: steps.done == ["b"])
+    listed.set()
+    await turns(loop, lambda: steps.done == ["b", "a"])
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_a_slow_resync_steps_everything_again() -> None:
     async with running(["a", "b"], resync_s=120.0) as (loop, steps, clock):
         clock.advance(120.0)

@@ -1,0 +1,181 @@
+"""Runs over a whole control plane with a played agent: submitted, run to their end, cancelled, restarted, removed."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.domain.errors import Conflict
+from moorage.domain.nouns import Run, Worker
+from moorage.wire.agent import StepReport
+from tests.integration.control.control_plane import CANCELLED, STEPS, Agent, HandClock, Plane, until, worker_is
+
+DONE = StepReport(to="Completed", trigger="exited_zero", code="exited", params={"code": 0})
+
+
+def failed(code: int) -> StepReport:
+    return StepReport(to="Failed", trigger="exited_nonzero", code="exited", params={"code": code})
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[Plane]:
+    plane = await Plane.open(tmp_path, HandClock())
+    yield plane
+    await plane.die()
+
+
+async def submit(plane: Plane, name: str = "train", *, create_only: bool = False, **parts: Any) -> dict[str, Any]:
+    group = {"runtime": {"command": ["python3", "train.py"]}, "restart_policy": "Never", **parts.pop("group", {})}
+    document = {"kind": "Run", "name": name, "groups": [group], **parts}
+    return await plane.commands.runs.apply(
+        "default", name, document, actor="person:p", key=None, create_only=create_only
+    )
+
+
+async def run_is(plane: Plane, uid: str, *states: str) -> Run:
+    async def ask() -> Run | None:
+        row = await plane.store.get(Run, uid)
+        return row if row is not None and row.state in states else None
+
+    return await until(ask, f"run {uid} is {' or '.join(states)}")
+
+
+async def gone(plane: Plane, uid: str) -> None:
+    async def ask() -> bool:
+        return await plane.store.get(Run, uid) is None
+
+    await until(ask, f"run {uid} is removed")
+
+
+async def test_a_run_is_placed_runs_and_completes_with_its_exit_code(plane: Plane) -> None:
+    agent = await Agent(plane).join()
+    uid = (await submit(plane))["run"]["id"]
+    told = await agent.assigned("run")
+    assert (told.launch.run_name, told.launch.command, told.launch.port) == ("train", ("python3", "train.py"), False)
+    assert (told.go, told.owner, told.deployment) == (True, uid, None)
+    await agent.report(told, *STEPS, process={"pid": 1})
+    await run_is(plane, uid, "Running")
+    await agent.report(told, DONE, exit_code=0, gone=True)
+    run = await run_is(plane, uid, "Completed")
+    assert (run.exit_code, run.reason and run.reason.code) == (0, "run.completed")
+    assert await plane.store.holdings() == []
+
+
+async def test_a_failed_run_says_which_worker_failed_where_and_with_what_code(plane: Plane) -> None:
+    agent = await Agent(plane).join()
+    uid = (await submit(plane))["run"]["id"]
+    told = await agent.assigned("run")
+    await agent.report(told, *STEPS, process={"pid": 1})
+    await agent.report(told, failed(3), exit_code=3, log_tail="boom", gone=True)
+    run = await run_is(plane, uid, "Failed")
+    assert run.exit_code == 3
+    assert run.reason is not None and run.reason.code == "run.worker_failed"
+    assert run.reason.params["machine"] == "lab"
+
+
+async def test_a_cancel_is_carried_out_by_the_machine_and_confirmed(plane: Plane) -> None:
+    agent = await Agent(plane).join()
+    uid = (await submit(plane))["run"]["id"]
+    told = await agent.assigned("run")
+    await agent.report(told, *STEPS, process={"pid": 1})
+    await plane.commands.runs.cancel("default", "train", actor="person:p", key=None, text="wrong data")
+    stop = await agent.assigned("stop")
+    assert stop.stop is not None and (stop.stop.cause, stop.stop.text) == ("user", "wrong data")
+    await agent.report(stop, CANCELLED, gone=True)
+    await run_is(plane, uid, "Cancelled")
+    again = await plane.commands.runs.cancel("default", "train", actor="person:p", key=None, text=None)
+    assert again["changed"] is False and "Cancelled already" in again["message"]
+
+
+async def test_the_same_spec_is_a_no_op_and_another_one_waits_for_the_end(plane: Plane) -> None:
+    agent = await Agent(plane).join()
+    first = await submit(plane)
+    again = await submit(plane)
+    assert (again["run"]["id"], again["changed"]) == (first["run"]["id"], False)
+    with pytest.raises(Conflict, match="another spec"):
+        await submit(plane, priority=3)
+    told = await agent.assigned("run")
+    await agent.report(told, *STEPS, DONE, exit_code=0, gone=True)
+    await run_is(plane, first["run"]["id"], "Completed")
+    finished = await submit(plane)
+    assert finished["changed"] is False and "moor restart train" in finished["remedy"]
+    other = await submit(plane, priority=3)
+    assert other["changed"] is True and other["run"]["id"] != first["run"]["id"]
+
+
+async def test_a_restart_of_a_finished_run_is_a_new_one_that_says_so(plane: Plane) -> None:
+    agent = await Agent(plane).join()
+    first = (await submit(plane))["run"]["id"]
+    told = await agent.assigned("run")
+    await agent.report(told, *STEPS, DONE, exit_code=0, gone=True)
+    await run_is(plane, first, "Completed")
+    answer = await plane.commands.runs.restart("default", "train", actor="person:p", key=None, text=None)
+    assert answer["run"]["restarted_from"] == first
+    assert (await agent.assigned("run", not_in=(told.worker,))).run == answer["run"]["id"]
+
+
+async def test_a_deleted_run_is_removed_only_once_its_machine_saw_it_gone(plane: Plane) -> None:
+    agent = await Agent(plane).join()
+    uid = (await submit(plane))["run"]["id"]
+    told = await agent.assigned("run")
+    await agent.report(told, *STEPS, process={"pid": 1})
+    await plane.commands.runs.delete("default", "train", actor="person:p", key=None)
+    stop = await agent.assigned("stop")
+    assert await plane.store.get(Run, uid) is not None
+    await agent.report(stop, CANCELLED, gone=True)
+    await gone(plane, uid)
+    assert await plane.rows(Worker) == []
+    (tombstone,) = await plane.store.tombstones(Run, "default", "train")
+    assert tombstone["uid"] == uid
+
+
+async def test_names_of_deployments_and_live_runs_are_one_set(plane: Plane) -> None:
+    await submit(plane, "both")
+    with pytest.raises(Conflict, match="has the name both"):
+        await plane.apply("both")
+    await plane.apply("served")
+    with pytest.raises(Conflict, match="has the name served"):
+        await submit(plane, "served")
+
+
+async def test_a_run_waits_for_the_run_it_comes_after(plane: Plane) -> None:
+    agent = await Agent(plane).join()
+    first = (await submit(plane, "prep"))["run"]["id"]
+    second = (await submit(plane, "train", after=[{"run": "prep"}]))["run"]["id"]
+    told = await agent.assigned("run")
+    assert told.run == first
+    await agent.report(told, *STEPS, DONE, exit_code=0, gone=True)
+    assert (await agent.assigned("run", not_in=(told.worker,))).run == second
+
+
+async def test_a_stopped_worker_is_cancelled_and_its_run_with_it(plane: Plane) -> None:
+    agent = await Agent(plane).join()
+    uid = (await submit(plane))["run"]["id"]
+    told = await agent.assigned("run")
+    await agent.report(told, *STEPS, process={"pid": 1})
+    answer = await plane.commands.runs.stop_worker("default", told.worker, actor="person:p", key=None, text="hot")
+    assert answer["state"] == "Stopping"
+    stop = await agent.assigned("stop")
+    await agent.report(stop, CANCELLED, gone=True)
+    worker = await worker_is(plane, told.worker, "Cancelled")
+    assert dict(worker.stop or {})["text"] == "hot"
+    await run_is(plane, uid, "Cancelled")
+
+
+async def test_a_control_plane_that_comes_back_ends_what_had_ended(tmp_path: Path) -> None:
+    clock = HandClock()
+    old = await Plane.open(tmp_path, clock, lead=False)
+    uid = (await submit(old))["run"]["id"]
+    old.lead()
+    agent = await Agent(old).join()
+    told = await agent.assigned("run")
+    await old.die()
+    blind = await Plane.open(tmp_path, clock, lead=False)
+    agent.plane = blind
+    await agent.report(told, *STEPS, DONE, exit_code=0, gone=True)
+    assert (await blind.rows(Run))[0].state == "Pending"
+    await blind.die()
+    back = await Plane.open(tmp_path, clock)
+    await run_is(back, uid, "Completed")
+    await back.die()
