@@ -4,15 +4,11 @@ It drives the production decisions (serving, scheduling, reports, leases, adopti
 gateway. Used by the unit tests of `decide` and by the property tests; holds no rule of its own beside the store's.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from moorage.decide.decision import Decision, Outcome
-from moorage.decide.running.adoption import HeldProcess, reconcile
-from moorage.decide.running.heartbeats import excused, heard
-from moorage.decide.running.liveness import LeaseTimes, watch
-from moorage.decide.running.reports import apply
 from moorage.decide.scheduling.cycle import Cycle, schedule
 from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot, owner_of
 from moorage.decide.serving import commands
@@ -21,14 +17,12 @@ from moorage.decide.serving.cycle import decide
 from moorage.decide.serving.exposure import Route, route_of
 from moorage.decide.serving.phase import OPEN_OPERATION, deployment_phase
 from moorage.decide.serving.snapshot import Demand, ServingSnapshot
-from moorage.domain.changes import Hold, Step, Update
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
-from moorage.domain.reasons import reason
-from moorage.domain.states import ACTIVE_WORKER, TERMINAL_REPLICA, MachineState, Phase, WorkerState
+from moorage.domain.states import TERMINAL_REPLICA, Phase, WorkerState
+from tests.memory_machines import MemoryMachines
 from tests.memory_rows import START as START
-from tests.memory_rows import STARTED, MemoryRows, seen_of
-
-TIMES = LeaseTimes()
+from tests.memory_rows import STARTED as STARTED
+from tests.memory_rows import seen_of as seen_of
 
 
 def spec(**parts: Any) -> dict[str, Any]:
@@ -44,19 +38,17 @@ def spec(**parts: Any) -> dict[str, Any]:
     }
 
 
-class World(MemoryRows):
+class World(MemoryMachines):
     """Rows of one deployment and its machines, at a time that moves when it is told to."""
 
     def __init__(self, machines: int = 1, **capacity: Any) -> None:
         super().__init__()
-        self.safe_from = 0.0
         self.held = 0
         self.in_flight: dict[str, int] = {}
         self.idle_s: float | None = None
         self.known = True
         self.confirmed = True
         self.published: Route | None = None
-        self._seq = 0
         for n in range(machines):
             self.add_machine(f"m{n}", **capacity)
 
@@ -155,10 +147,6 @@ class World(MemoryRows):
         """Workers for which a place is held."""
         return {worker for worker, _ in self.holds}
 
-    def held_on(self, machine: Machine) -> dict[tuple[str, int], Hold]:
-        """Places that are held there."""
-        return {place: h for place, h in self.holds.items() if h.machine == machine.uid}
-
     def rooms(self) -> tuple[Room, ...]:
         """Machines with what is held on them."""
         out = []
@@ -216,75 +204,6 @@ class World(MemoryRows):
         self.commit(outcome.change)
         return outcome
 
-    # Machines
-
-    def report(self, worker: Worker, *words: str, **news: Any) -> None:
-        """A numbered report of the machine that holds it; `words` are `State:trigger:code`."""
-        self._seq += 1
-        seen = seen_of(worker, *words, seq=news.pop("seq", self._seq), **news)
-        current = self.rows.get(worker.uid)
-        if isinstance(current, Worker):
-            self.commit_writes(apply(current, seen, self.now), "machine:m")
-
-    def starts(self, worker: Worker) -> None:
-        """Picked up, started, running."""
-        self.report(worker, *STARTED, process={"pid": 1})
-
-    def ready(self, worker: Worker) -> None:
-        """Its server answers."""
-        self.report(worker, ready=True, address="127.0.0.1:18000")
-
-    def exits(self, worker: Worker, code: int = 137, *, gone: bool = True) -> None:
-        """Its process ended."""
-        word = "Failed:exited_nonzero:exited" if code else "Completed:exited_zero:exited"
-        self.report(worker, word, params={"code": code}, exit_code=code, log_tail="boom", gone=gone)
-
-    def stops(self, worker: Worker) -> None:
-        """It was stopped and is gone."""
-        self.report(worker, "Cancelled:stop_confirmed:stop.confirmed", gone=True)
-
-    def beat(self, machine: Machine, workers: Mapping[str, int] | None = None, **ages: float) -> None:
-        """A heartbeat that names these workers; without them, every one that its rows say is running there."""
-        row = self.rows[machine.uid]
-        assert isinstance(row, Machine)
-        steps = ()
-        if row.state is MachineState.NOT_READY:
-            steps = (Step(MachineState.READY, "heartbeat_back", reason("machine.back")),)
-        if workers is None:
-            workers = {w.uid: w.epoch for w in self.of(Worker) if w.machine == row.uid and w.state in BEATING}
-        fields = {"heartbeat_at": self.now, "beats": heard(row.beats, workers, ages, self.now)}
-        self.commit_writes([Update("Machine", row.uid, row.version, steps, fields)], "machine:m")
-
-    def watch(self, machine: Machine) -> Decision:
-        """The lease loop, once."""
-        row = self.rows[machine.uid]
-        assert isinstance(row, Machine)
-        workers = [w for w in self.of(Worker) if w.machine == row.uid and (_held_or_live(w))]
-        runs = {r.uid: r for r in self.of(Run)}
-        held = list(self.held_on(row))
-        decision = watch(row, workers, TIMES, safe_from=self.safe_from, now=self.now, held=held, runs=runs)
-        self.commit(decision.change)
-        return decision
-
-    def rejoin(self, machine: Machine, held: Iterable[HeldProcess], *, rebooted: bool = False) -> tuple[str, ...]:
-        """The agent starts again and says what it has; returns what it is told to stop."""
-        row = self.rows[machine.uid]
-        assert isinstance(row, Machine)
-        trigger = "returned" if row.state is MachineState.DOWN else "rejoined"
-        step = Step(MachineState.RECONCILING, trigger, reason("machine.returned"))
-        fields = {"heartbeat_at": self.now, "beats": excused(row.beats, self.now)}
-        self.commit_writes([Update("Machine", row.uid, row.version, (step,), fields)], "machine:m")
-        held = list(held)
-        fresh = self.rows[machine.uid]
-        assert isinstance(fresh, Machine)
-        uids = {h.worker for h in held}
-        workers = [w for w in self.of(Worker) if (w.machine == row.uid and _settles(w)) or w.uid in uids]
-        runs = {r.uid: r for r in self.of(Run)}
-        places = {place: h.gpus for place, h in self.held_on(fresh).items()}
-        found = reconcile(fresh, held, workers, runs, self.now, rebooted=rebooted, places=places)
-        self.commit(found.decision.change)
-        return found.stop
-
     # Whole stretches
 
     def up(self, document: Mapping[str, Any] | None = None) -> Replica:
@@ -302,22 +221,3 @@ class World(MemoryRows):
                 self.starts(worker)
                 self.ready(self.rows[worker.uid])  # type: ignore[arg-type]  # a worker stays one
         self.settle()
-
-    def advance(self, seconds: float) -> None:
-        """Time passes, with heartbeats of every machine that is up."""
-        self.now += seconds
-        for machine in self.of(Machine):
-            if machine.state in (MachineState.READY, MachineState.NOT_READY):
-                self.beat(machine)
-
-
-BEATING = (WorkerState.RUNNING, WorkerState.STALE)
-
-
-def _settles(worker: Worker) -> bool:
-    """What reconciling looks at beside what the machine holds."""
-    return _held_or_live(worker) or worker.state is WorkerState.DOWN
-
-
-def _held_or_live(worker: Worker) -> bool:
-    return worker.state in (*ACTIVE_WORKER, WorkerState.PENDING, WorkerState.STOPPING) or worker.handed_over
