@@ -218,7 +218,7 @@ def _wants_port(run: Run, group: JsonMap, runtime: JsonMap) -> bool:
         return True
     texts = [*(runtime.get("command") or ()), *(runtime.get("env") or {}).values()]
     return any("{port}" in text for text in texts) or any(
-        bool(asked) for asked in (runtime.get("ready"), runtime.get("live"), group.get("expose"))
+        bool(asked) for asked in (runtime.get("ready"), runtime.get("live"))
     )
 
 

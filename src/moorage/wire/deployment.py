@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from moorage.wire.document import Document
 from moorage.wire.fields import AtLeastOne, Count, Duration, Name, Part, Percent, Share
-from moorage.wire.runtime import DriveUse, Expose, Outbound, Placement, Resources, ServerRuntime
+from moorage.wire.runtime import DriveUse, Expose, Outbound, Placement, Resources, ServerRuntime, each_once
 
 Provider = Literal["fleet", "kubernetes", "slurm"]
 
@@ -141,6 +141,8 @@ class Deployment(Document):
     tool_gateway: bool = False
     expose: list[Expose] = Field(default_factory=list)
     drives: list[DriveUse] = Field(default_factory=list)
+
+    _expose = field_validator("expose")(each_once)
 
     @model_validator(mode="after")
     def _model_has_a_source(self) -> "Deployment":

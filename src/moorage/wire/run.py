@@ -11,7 +11,7 @@ from moorage.domain import ids
 from moorage.wire.deployment import Provider
 from moorage.wire.document import Document
 from moorage.wire.fields import AtLeastOne, Count, Duration, Name, Part
-from moorage.wire.runtime import DriveUse, Expose, JobRuntime, Outbound, Placement, Resources
+from moorage.wire.runtime import DriveUse, Expose, JobRuntime, Outbound, Placement, Resources, each_once
 
 STAMP_LENGTH = len("-202611290300")
 """What a schedule adds to its name for each run that it makes."""
@@ -36,6 +36,8 @@ class Group(Part):
     restart_policy: Literal["OnFailure", "Always", "Never"] = "OnFailure"
     depends_on: list[DependsOn] = Field(default_factory=list)
     expose: list[Expose] = Field(default_factory=list)
+
+    _expose = field_validator("expose")(each_once)
 
     @model_validator(mode="after")
     def _one_way_of_counting(self) -> "Group":

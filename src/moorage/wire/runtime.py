@@ -3,6 +3,8 @@
 `ServerRuntime` (deployments) always has readiness and liveness; in `JobRuntime` (runs) both are optional.
 """
 
+import posixpath
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
@@ -18,6 +20,14 @@ def rooted(path: str) -> str:
     if not path.startswith("/"):
         raise ValueError(f"a path begins with /, as in /{path}")
     return path
+
+
+def whole(path: str) -> str:
+    """`path` if it is absolute, names one place, and is not the root, else ValueError."""
+    normal = posixpath.normpath(rooted(path))
+    if normal == "/" or ".." in path.split("/") or "\0" in path:
+        raise ValueError(f"{path!r} does not name a place below / that something can be shown at")
+    return normal
 
 
 def _secret_reference(value: Any) -> str:
@@ -44,13 +54,17 @@ class ConfigFile(Part):
     path: str
     content: str
 
+    _path = field_validator("path")(whole)
+
 
 class Mount(Part):
-    """A directory of the machine shown to the process."""
+    """A directory or file of the machine shown to the process."""
 
     source: str
     target: str
     read_only: bool = False
+
+    _target = field_validator("target")(whole)
 
 
 class ReadyRequest(Part):
@@ -219,6 +233,21 @@ class Expose(Part):
     port: Port
     protocol: Literal["http", "tcp", "udp"] = "http"
     external: bool = False
+
+    @model_validator(mode="after")
+    def _what_can_be_relayed(self) -> "Expose":
+        if self.external and self.protocol == "udp":
+            raise ValueError("external ports pass connections on, and udp has none; expose it without `external`")
+        return self
+
+
+def each_once(exposed: Sequence[Expose]) -> Sequence[Expose]:
+    """The list if no port is in it twice, else ValueError."""
+    ports = [(e.port, e.protocol == "udp") for e in exposed]
+    twice = sorted({port for port, _ in ports if ports.count((port, False)) > 1 or ports.count((port, True)) > 1})
+    if twice:
+        raise ValueError(f"port {twice[0]} is exposed twice")
+    return exposed
 
 
 class DriveUse(Part):

@@ -13,33 +13,36 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """`path` is not available where `asked` holds for the value there; `part`: what of that value is named."""
+    """`path` is not available where `asked` holds for the value there; `why`: it can be had nowhere, for this cause."""
 
     path: str
     asked: Callable[[Any], bool]
     what: str
-    part: str = ""
+    why: str = ""
 
 
 def _other_than(usual: str) -> Callable[[Any], bool]:
     return lambda value: value != usual
 
 
-def _mounts_of_a_process(runtime: Any) -> bool:
-    return bool(runtime.get("mounts")) and runtime.get("runner") == "process"
-
-
 def _has_scheme(source: Any) -> bool:
     return isinstance(source, str) and "://" in source
 
 
+def _asked(value: Any) -> bool:
+    """An empty allow-list asks for the most: no connection at all."""
+    return value is not False
+
+
+_ENFORCED = (
+    _Rule("outbound", _asked, "", "no machine can enforce an outbound policy yet; unenforced it means nothing"),
+    _Rule("sandbox", _asked, "", "no machine can run sandboxed work yet"),
+    _Rule("tool_gateway", _asked, "", "no machine has a tool gateway for its workers yet"),
+)
+"""What a machine would have to enforce: asked for and not enforced is worse than not asked for."""
+
 _DEPLOYMENT = (
-    _Rule("runtime.registry_secret", bool, "a registry secret is"),
-    _Rule("runtime.secrets", bool, "secrets are"),
-    _Rule("runtime.configs", bool, "config files are"),
-    _Rule(
-        "runtime", _mounts_of_a_process, "mounts for the process runner, which sees the machine as it is, are", "mounts"
-    ),
+    *_ENFORCED,
     _Rule("model.source", _has_scheme, "fetching a model (give the path of one on the machine) is"),
     _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
     _Rule("replicas.workers", lambda count: count > 1, "a replica of several workers is"),
@@ -51,35 +54,18 @@ _DEPLOYMENT = (
     _Rule("rollout.capacity", _other_than("extra"), "replacing in place is"),
     _Rule("gateway.affinity", _other_than("none"), "affinity is"),
     _Rule("identity", bool, "a certificate for the worker is"),
-    _Rule("outbound", bool, "an outbound policy is"),
-    _Rule("sandbox", bool, "the sandbox is"),
-    _Rule("tool_gateway", bool, "the tool gateway is"),
-    _Rule("expose", bool, "exposed ports are"),
     _Rule("drives", bool, "drives are"),
 )
 
 
 _RUN = (
+    *_ENFORCED,
     _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
     _Rule("placement.topology", bool, "placement by topology is"),
-    _Rule("outbound", bool, "an outbound policy, which no machine can enforce yet, is"),
-    _Rule("sandbox", bool, "the sandbox, which no machine can enforce yet, is"),
-    _Rule("tool_gateway", bool, "the tool gateway, which no machine has yet, is"),
     _Rule("identity", bool, "a certificate for the worker is"),
     _Rule("drives", bool, "drives are"),
     _Rule("output", bool, "an output drive is"),
 )
-
-_GROUP = (
-    _Rule("runtime.registry_secret", bool, "a registry secret is"),
-    _Rule("runtime.secrets", bool, "secrets are"),
-    _Rule("runtime.configs", bool, "config files are"),
-    _Rule(
-        "runtime", _mounts_of_a_process, "mounts for the process runner, which sees the machine as it is, are", "mounts"
-    ),
-    _Rule("expose", bool, "exposed ports are"),
-)
-"""Of each group of a run."""
 
 
 def unsupported(normalised: Document) -> list[dict[str, str]]:
@@ -92,9 +78,7 @@ def unsupported(normalised: Document) -> list[dict[str, str]]:
     if kind == "Deployment":
         return list(_refusals(_DEPLOYMENT, normalised))
     if kind == "Run":
-        groups = enumerate(normalised.get("groups") or ())
-        parts = [r for n, group in groups for r in _refusals(_GROUP, group, f"groups[{n}].")]
-        return [*_refusals(_RUN, normalised), *parts]
+        return list(_refusals(_RUN, normalised))
     return [{"path": "kind", "message": f"kind {kind} is not available in this version; Deployment and Run are"}]
 
 
@@ -108,12 +92,11 @@ def warnings(normalised: Document) -> list[dict[str, str]]:
     return [{"path": "replicas.max", "message": message}]
 
 
-def _refusals(rules: tuple[_Rule, ...], document: Document, place: str = "") -> Iterator[dict[str, str]]:
+def _refusals(rules: tuple[_Rule, ...], document: Document) -> Iterator[dict[str, str]]:
     for rule in rules:
         value = _at(document, rule.path)
         if value is not None and rule.asked(value):
-            path = f"{place}{rule.path}.{rule.part}" if rule.part else f"{place}{rule.path}"
-            yield {"path": path, "message": f"{rule.what} not available in this version"}
+            yield {"path": rule.path, "message": rule.why or f"{rule.what} not available in this version"}
 
 
 def _at(document: Document, path: str) -> Any:

@@ -16,10 +16,6 @@ def places(**fields):
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"runtime": {**RUNTIME, "secrets": {"T": "t"}}}, "runtime.secrets"),
-        ({"runtime": {**RUNTIME, "configs": [{"path": "/a", "content": ""}]}}, "runtime.configs"),
-        ({"runtime": {**RUNTIME, "mounts": [{"source": "/a", "target": "/b"}]}}, "runtime.mounts"),
-        ({"runtime": {**RUNTIME, "registry_secret": "s"}}, "runtime.registry_secret"),
         ({"model": {"source": "hf://org/name"}}, "model.source"),
         ({"provider": "slurm"}, "provider"),
         ({"replicas": {"workers": 2}}, "replicas.workers"),
@@ -33,7 +29,6 @@ def places(**fields):
         ({"outbound": {"allow": []}}, "outbound"),
         ({"sandbox": True}, "sandbox"),
         ({"tool_gateway": True}, "tool_gateway"),
-        ({"expose": [{"port": 80}]}, "expose"),
         ({"drives": [{"name": "d", "target": "/d"}]}, "drives"),
     ],
 )
@@ -44,6 +39,32 @@ def test_each_feature_that_is_not_there_is_refused_at_its_place(fields, path):
 def test_what_the_process_runner_and_the_fleet_can_do_is_not_refused():
     runtime = {**RUNTIME, "env": {"A": "b"}, "workdir": "/srv", "ready": {"request": {"path": "/v1/completions"}}}
     assert places(runtime=runtime, model={"id": "m", "source": "/m"}, resources={"gpus": 1}, priority=2) == []
+
+
+def test_what_workers_are_given_is_not_refused():
+    runtime = {
+        **RUNTIME,
+        "secrets": {"T": "t", "U": "login/user"},
+        "configs": [{"path": "/etc/a", "content": ""}],
+        "mounts": [{"source": "/a", "target": "/b"}],
+    }
+    assert places(runtime=runtime, expose=[{"port": 80, "external": True}]) == []
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Run"])
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"outbound": {"allow": []}}, "no machine can enforce"),
+        ({"sandbox": True}, "no machine can run sandboxed work"),
+        ({"tool_gateway": True}, "no machine has a tool gateway"),
+    ],
+)
+def test_what_no_machine_can_enforce_is_refused_with_that_cause(kind, asked, said):
+    body = {"runtime": RUNTIME} if kind == "Deployment" else {"groups": [{"runtime": RUNTIME}]}
+    refused = unsupported(normalise(document({"kind": kind, "name": "a", **body, **asked})))
+    assert [r["path"] for r in refused] == list(asked)
+    assert said in refused[0]["message"]
 
 
 @pytest.mark.parametrize("runner", ["podman", "docker"])

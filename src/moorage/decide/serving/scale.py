@@ -169,6 +169,10 @@ def _start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: in
     draft.create(worker, reason("worker.created"))
 
 
+GIVEN = ("identity", "drives")
+"""What a worker is given, asked for beside its group."""
+
+
 def run_spec(revision: Mapping[str, Any]) -> dict[str, Any]:
     """The run behind a replica of this revision: one group of one worker, restarting nothing."""
     group = {
@@ -179,7 +183,10 @@ def run_spec(revision: Mapping[str, Any]) -> dict[str, Any]:
         "model": revision.get("model") or {},
         "request": request_of(revision.get("resources")),
     }
-    return {"groups": [group], "placement": revision.get("placement") or {}, "lifetime": "service"}
+    given = {name: revision[name] for name in GIVEN if revision.get(name)}
+    if revision.get("expose"):
+        group["expose"] = revision["expose"]
+    return {"groups": [group], "placement": revision.get("placement") or {}, "lifetime": "service", **given}
 
 
 def _carry_stop_on(draft: Draft, snapshot: ServingSnapshot, replica: Replica) -> None:
