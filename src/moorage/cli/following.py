@@ -18,7 +18,7 @@ from moorage.cli.watching import LOOK_EVERY_S, namespace_flag, sentence
 
 Json = dict[str, Any]
 ENDED = frozenset({"Completed", "Failed", "Cancelled"})
-PAST_LINES = 10_000
+PAST_LINES = 5_000
 """Lines that were written before the output was first asked for; a job may write much in its first second."""
 
 
