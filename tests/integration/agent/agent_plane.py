@@ -19,6 +19,7 @@ from moorage.wire.agent import (
     Assignment,
     Heartbeat,
     HeartbeatAnswer,
+    IdentityAnswer,
     Join,
     Joined,
     LogLines,
@@ -27,12 +28,14 @@ from moorage.wire.agent import (
     ReconcileAnswer,
     Report,
     ReportAnswer,
+    SecretsAnswer,
+    SecretsRequest,
     Work,
     WorkerReport,
 )
 
 TOKEN, CREDENTIAL, MACHINE = "join-token", "the-credential", "mch-test"
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 async def until_true(true: Callable[[], Any]) -> None:
@@ -61,6 +64,9 @@ class FakePlane:
         self.stop_at_reconcile: set[str] = set()
         self.on_reconcile: Callable[[], None] = lambda: None
         self.lose_answers = 0
+        self.secrets = SecretsAnswer()
+        self.identity = IdentityAnswer(why="not set up")
+        self.asked: list[SecretsRequest] = []
         self.heartbeat_s = 0.2
         self.held_seq = 0
         self.port = 0
@@ -165,6 +171,8 @@ class FakePlane:
                 Route(f"{base}/report", self._report, methods=["POST"]),
                 Route(f"{base}/work", self._work, methods=["GET"]),
                 Route(f"{base}/logs/{{id}}", self._logs, methods=["POST"]),
+                Route(f"{base}/secrets", self._secrets, methods=["POST"]),
+                Route(f"{base}/identity", self._identity, methods=["POST"]),
             ]
         )
 
@@ -226,6 +234,14 @@ class FakePlane:
         self.log_answers[request.path_params["id"]] = LogLines.model_validate_json(await request.body())
         await self._notify()
         return JSONResponse({})
+
+    async def _secrets(self, request: Request) -> Response:
+        self.asked.append(SecretsRequest.model_validate_json(await request.body()))
+        return await self._answer(self.secrets)
+
+    async def _identity(self, request: Request) -> Response:
+        self.asked.append(SecretsRequest.model_validate_json(await request.body()))
+        return await self._answer(self.identity)
 
     async def _answer(self, message: Any) -> Response:
         await self._notify()
