@@ -15,6 +15,7 @@ HELD = st.dictionaries(
         born=st.booleans(),
         gone=st.booleans(),
         settled=st.booleans(),
+        waiting=st.booleans(),
     ),
 )
 
@@ -24,8 +25,12 @@ def worlds(draw):
     held = draw(HELD)
     seen = draw(st.dictionaries(WORKERS, st.integers(0, 6)))
     seen |= {w: max(v.epoch, seen.get(w, 0)) for w, v in held.items()}
-    wanted = draw(st.dictionaries(WORKERS, st.tuples(st.integers(1, 7), st.sampled_from(["run", "stop"]))))
-    assignments = [Assignment(worker=w, run="r", epoch=e, desired=d, launch=Launch()) for w, (e, d) in wanted.items()]
+    wanted = draw(
+        st.dictionaries(WORKERS, st.tuples(st.integers(1, 7), st.sampled_from(["run", "stop"]), st.booleans()))
+    )
+    assignments = [
+        Assignment(worker=w, run="r", epoch=e, desired=d, go=g, launch=Launch()) for w, (e, d, g) in wanted.items()
+    ]
     return assignments, held, seen
 
 
@@ -78,6 +83,44 @@ def test_the_same_input_gives_the_same_actions_and_each_assignment_at_most_one(w
     assignments, held, seen = world
     actions = compare(assignments, held, seen)
     assert actions == compare(assignments, held, seen)
-    touched = [a.worker for group in (actions.start, actions.stop, actions.absent, actions.refused) for a in group]
+    touched = [
+        a.worker for group in (actions.start, actions.go, actions.stop, actions.absent, actions.refused) for a in group
+    ]
     touched += actions.supersede
     assert len(touched) == len(set(touched))
+
+
+@given(worlds())
+def test_a_go_reaches_exactly_those_that_wait_for_it_at_the_same_epoch_and_each_time(world):
+    assignments, held, seen = world
+    told = {a.worker for a in compare(assignments, held, seen).go}
+    due = {
+        a.worker
+        for a in assignments
+        if a.desired == "run"
+        and a.go
+        and (have := held.get(a.worker)) is not None
+        and have.epoch == a.epoch
+        and have.waiting
+        and have.born
+        and not have.gone
+    }
+    assert told == due
+
+
+@given(worlds())
+def test_what_is_gone_is_not_started_again_at_the_same_epoch(world):
+    assignments, held, seen = world
+    for it in compare(assignments, held, seen).start:
+        have = held.get(it.worker)
+        assert have is None or have.epoch < it.epoch or not have.gone
+
+
+@given(worlds())
+def test_who_still_wants_a_stop_of_what_is_gone_and_told_is_told_again(world):
+    assignments, held, seen = world
+    absent = {a.worker for a in compare(assignments, held, seen).absent}
+    for it in assignments:
+        have = held.get(it.worker)
+        if it.desired == "stop" and have is not None and have.epoch == it.epoch:
+            assert (it.worker in absent) == (have.gone and have.settled)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from moorage.agent import meeting
 from moorage.wire.agent import Assignment
 
 STOP_CAUSE_FILE, HEARTBEAT_FILE = "stop-cause", "heartbeat"
@@ -39,13 +40,15 @@ def command(assignment: Assignment, place: Place) -> tuple[str, ...]:
 def environment(
     assignment: Assignment, place: Place, inherited: Mapping[str, str], secrets: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """What the worker's process gets: the inherited environment, the spec's and its secrets, then ours, later ones winning.
+    """What the worker's process gets, later ones winning.
 
-    A container inherits nothing of this machine: its image brings what it needs.
+    First what is inherited (a container inherits nothing of this machine: its image brings what it needs), the names
+    of others by which a gang meets, the spec's own, its secrets, and ours.
     """
     launch = assignment.launch
     words = _words(assignment, place)
     env = {} if place.contained else dict(inherited)
+    env |= meeting.conventional(assignment)
     env |= {name: fill(value, words) for name, value in launch.env.items()} | dict(secrets or {})
     env |= {
         "MOORAGE_RUN": assignment.run,
@@ -58,8 +61,7 @@ def environment(
         "MOORAGE_STOP_CAUSE_FILE": str(place.folder / STOP_CAUSE_FILE),
         "MOORAGE_OUTPUT_DIR": str(place.output),
     }
-    if launch.world_size == 1:
-        env["MOORAGE_LEADER_ADDR"] = place.host
+    env |= meeting.variables(assignment, place.host)
     if launch.gpus or (place.has_gpus and not place.contained):
         env["CUDA_VISIBLE_DEVICES"] = words["gpus"]
     return env

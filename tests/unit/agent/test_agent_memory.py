@@ -164,3 +164,22 @@ def test_waits_grow_to_a_bound_and_begin_anew_after_an_answer():
     assert waits[-1] >= CAP_S / 2
     backoff.reset()
     assert backoff.next_s() <= 0.05
+
+
+async def test_a_ledger_of_an_earlier_version_is_taken_over_with_what_it_holds(tmp_path):
+    path = tmp_path / "ledger"
+    with sqlite3.connect(path) as db:
+        db.execute(
+            "CREATE TABLE attempts (worker TEXT PRIMARY KEY, epoch INTEGER NOT NULL, cookie TEXT NOT NULL, folder TEXT"
+            " NOT NULL, assignment TEXT NOT NULL, digest TEXT NOT NULL, port INTEGER, state TEXT NOT NULL, ready INTEGER"
+            " NOT NULL, stop TEXT, exit_code INTEGER, gone INTEGER NOT NULL, last_seq INTEGER NOT NULL)"
+        )
+        db.execute("INSERT INTO attempts VALUES ('w', 3, 'c', '/f', '{}', '', 18001, 'Running', 1, NULL, NULL, 0, 9)")
+    db.close()
+    ledger = Ledger(path)
+    (held,) = ledger.recall().attempts
+    assert (held.worker, held.epoch, held.port, held.rendezvous, held.started) == ("w", 3, 18001, None, None)
+    await ledger.intend(attempt(worker="other", rendezvous=18002, started=5.5))
+    other = next(a for a in ledger.recall().attempts if a.worker == "other")
+    assert (other.rendezvous, other.started) == (18002, 5.5)
+    await ledger.close()

@@ -35,6 +35,11 @@ class Away:
         raise self.trouble
 
 
+class Abilities:
+    async def reported(self):
+        return ("logs",)
+
+
 class Engines:
     async def answering(self):
         return ("process",)
@@ -52,6 +57,8 @@ async def told(tmp_path, *, until, trouble=None):
         ledger=None,
         outbox=None,
         contact=None,
+        desk=None,
+        abilities=Abilities(),
         clock=Clock(until),
         log=structlog.get_logger(),
     )
