@@ -11,7 +11,7 @@ from moorage.decide.running.snapshot import RunSnapshot
 from moorage.domain.changes import Release
 from moorage.domain.nouns import Run, Worker
 from moorage.domain.reasons import Reason, reason
-from moorage.domain.states import ACTIVE_WORKER, ENDED_WORKER, TERMINAL_RUN, StopCause, WorkerState
+from moorage.domain.states import ACTIVE_WORKER, ENDED_WORKER, TERMINAL_RUN, MachineState, StopCause, WorkerState
 
 RUNNING = frozenset({WorkerState.RUNNING, WorkerState.STALE})
 
@@ -88,7 +88,7 @@ def window_end(worker: Worker, snapshot: RunSnapshot) -> float:
     ended_at = worker.ended_at if worker.ended_at is not None else worker.updated_at
     machine = snapshot.machines.get(worker.machine or "")
     removed = worker.reason is not None and worker.reason.code == "machine.removed"
-    if removed or (machine is not None and machine.state.value == "Removed"):
+    if removed or (machine is not None and machine.state is MachineState.REMOVED):
         return ended_at
     return ended_at + RETURN_WINDOW_S
 
