@@ -6,7 +6,7 @@ goes on. Called by `run` and `restart`.
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -56,7 +56,7 @@ class _Following:
         self._session = session
         self._runs = session.client.runs
         self._uid, self._name = str(run["id"]), str(run["name"])
-        self._alone = sum(int(g.get("count") or 0) for g in (run.get("spec") or {}).get("groups") or ()) == 1
+        self._alone = False
 
     def to_its_end(self) -> Json:
         """The run as it ended."""
@@ -87,6 +87,7 @@ class _Following:
             while True:
                 run = self._runs.get(self._uid)
                 if run["state"] == "Running" or run["state"] in ENDED:
+                    self._alone = (run.get("workers") or {}).get("total") == 1
                     return
                 progress.update(f"{self._name}: {sentence(run)}")
                 time.sleep(LOOK_EVERY_S)
@@ -105,14 +106,13 @@ class _Following:
 
     def _until_ended(self) -> Json:
         progress = self._session.progress()
+
+        def show(seen: Mapping[str, Any]) -> None:
+            if seen["state"] not in ENDED:
+                progress.update(f"{self._name}: {sentence(seen)}; waiting for its end")
+
         try:
-            outcome = self._runs.wait(
-                self._uid,
-                "stopped",
-                timeout_s=None,
-                interval_s=LOOK_EVERY_S,
-                on_status=lambda seen: progress.update(f"{self._name}: {sentence(seen)}; waiting for its end"),
-            )
+            outcome = self._runs.wait(self._uid, "stopped", timeout_s=None, interval_s=LOOK_EVERY_S, on_status=show)
             return dict(outcome.last)
         finally:
             progress.clear()
