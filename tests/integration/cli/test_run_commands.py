@@ -28,9 +28,10 @@ def api() -> Iterator[StubApi]:
 
 def run_of(name: str, state: str, **fields: Any) -> dict[str, Any]:
     reason = {"code": "run.x", "class": "progress", "message": fields.pop("why", "as it is"), "params": {}}
-    spec = {"groups": [{"name": "worker", "count": fields.pop("count", 1)}]}
+    total = fields.pop("count", 1)
+    spec = {"groups": [{"name": "worker", "count": total}]}
     return {"kind": "Run", "id": f"run-{name}", "name": name, "state": state, "spec": spec, "reason": reason} | (
-        {**OBJECT, "workers": {"running": 0, "total": 1}, "priority": 0, "exit_code": None, **fields}
+        {**OBJECT, "workers": {"running": 0, "total": total}, "priority": 0, "exit_code": None, **fields}
     )
 
 
