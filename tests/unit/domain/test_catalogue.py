@@ -76,10 +76,10 @@ gateway.joined gateway.confirmed[generation] gateway.silent gateway.gone
 BEYOND = """
 worker.placed prepare.started gang.barrier_open worker.returned worker.late_report worker.deleted run.deleted
 ready.waiting ready.failed ready.wrong_model ready.request_failed ready.timed_out ready.stalled ready.passed
-live.failing live.failed node.no_engine node.ports_spent machine.agent_restarted
+live.failing live.failed node.no_engine node.no_mounts node.port_taken node.ports_spent machine.agent_restarted
 deploy.unready run.stopping
 deploy.ready deploy.pausing deploy.pause_aborted deploy.changed replica.not_ready replica.stopped replica.deleted
-revision.deleted op.started op.step_done op.deleted worker.gone
+revision.deleted op.started op.step_done op.deleted worker.gone worker.earlier_ended
 """
 """Codes that the line needs and the contract does not list; a code that is in neither list is a mistake."""
 

@@ -298,6 +298,18 @@ NODES = (
         advice="Give the machine that capability, or select one that has it.",
     ),
     impossible(
+        "node.no_mounts",
+        "The machine cannot show mounts or config files to plain processes: {why}",
+        "why",
+        advice="Run its agent as root or where user namespaces are allowed, or use a container runner.",
+    ),
+    waiting(
+        "node.port_taken",
+        "Another worker on the machine exposes port {port} already",
+        "port",
+        advice="Wait until that worker ends, join more machines, or expose another port.",
+    ),
+    impossible(
         "node.no_engine",
         "The machine has no {runner} runner",
         "runner",
