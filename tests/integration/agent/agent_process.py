@@ -5,11 +5,12 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
+
+from agent_plane import PATIENCE_S
 
 
 class AgentProcess:
@@ -35,11 +36,11 @@ class AgentProcess:
     async def terminate(self) -> int:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        return await asyncio.wait_for(self._process.wait(), 30)
+        return await asyncio.wait_for(self._process.wait(), PATIENCE_S)
 
     async def wait(self) -> int:
         assert self._process is not None
-        return await asyncio.wait_for(self._process.wait(), 30)
+        return await asyncio.wait_for(self._process.wait(), PATIENCE_S)
 
     @property
     def running(self) -> bool:
@@ -56,22 +57,12 @@ class AgentProcess:
             row = db.execute("SELECT state FROM attempts WHERE worker = ?", (worker,)).fetchone()
         return row[0] if row else ""
 
+    def alter_memory(self, statement: str) -> None:
+        """Change what the ledger of a dead agent holds (time that passed for it)."""
+        with contextlib.closing(sqlite3.connect(self.home / "ledger.sqlite")) as db:
+            changed = db.execute(statement).rowcount
+            db.commit()
+        assert changed == 1
+
     def log(self) -> str:
         return (self.home / "agent.log").read_text()
-
-
-def free_range(count: int) -> list[int]:
-    """First and last of some consecutive ports that nobody uses now."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first = probe.getsockname()[1]
-        if first + count > 65535:
-            continue
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("0.0.0.0", port))
-        except OSError:
-            continue
-        return [first, first + count - 1]
