@@ -128,15 +128,13 @@ class AsyncClient:
         self,
         name: str,
         *,
-        lines: int = 200,
         follow: bool = False,
-        previous: bool = False,
-        grep: str | None = None,
         namespace: str | None = None,
+        **which: Any,
     ) -> AsyncGenerator[Json, None]:
-        """Lines of the deployment, run or worker of that name; arguments as for deployments."""
+        """Lines of the deployment, run or worker of that name; `which` lines as for those."""
         of = await self._holder(name, namespace)
-        found = of.logs(name, lines=lines, follow=follow, previous=previous, grep=grep, namespace=namespace)
+        found = of.logs(name, follow=follow, namespace=namespace, **which)
         async with aclosing(found):
             async for line in found:
                 yield line

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from moorage.client.applied import AsyncApplied
 from moorage.client.documents import Spec, plain_document
-from moorage.client.logs import log_lines
+from moorage.client.logs import log_lines, log_query
 from moorage.client.session import INTERVAL_S, Session
 from moorage.domain.errors import InvalidSpec
 
@@ -152,22 +152,27 @@ class AsyncDeployments:
         self,
         name: str,
         *,
-        lines: int = 200,
+        lines: int | None = None,
         follow: bool = False,
         previous: bool = False,
+        attempt: int | None = None,
+        since: str | float | None = None,
         grep: str | None = None,
         namespace: str | None = None,
     ) -> AsyncGenerator[Json, None]:
-        """Lines of its servers: `{kind: line|event, line, worker, seq}`.
+        """Lines of its servers: `{kind: line|event, line, worker, attempt, seq, at}`.
 
         Args:
-            lines: how many of the last lines to begin with.
+            lines: how many of each worker's last lines to begin with; None: 200, or all there are with `since`.
             follow: go on as they come, through sleep and wake, until it is over.
             previous: of the attempt before.
-            grep: only lines with this text in them.
+            attempt: of that attempt.
+            since: only lines of the last `30s`, `10m`, `1h30m` or seconds.
+            grep: only lines in which this regular expression (RE2) is found; searched for on the machine.
         """
         path = self._session.path("deployments", name, namespace=namespace)
-        async for line in log_lines(self._session, path, lines=lines, follow=follow, previous=previous, grep=grep):
+        query = log_query(lines=lines, previous=previous, attempt=attempt, since=since, grep=grep)
+        async for line in log_lines(self._session, path, query, follow=follow):
             yield line
 
     async def wait(

@@ -1,11 +1,11 @@
 """Runs and their workers."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from moorage.client.deployments import selector
 from moorage.client.documents import Spec, plain_document
-from moorage.client.logs import log_lines
+from moorage.client.logs import log_lines, log_query
 from moorage.client.session import INTERVAL_S, Session
 from moorage.domain.errors import InvalidSpec
 
@@ -92,15 +92,34 @@ class AsyncRuns:
         self,
         name: str,
         *,
-        lines: int = 200,
+        lines: int | None = None,
         follow: bool = False,
         previous: bool = False,
+        attempt: int | None = None,
+        since: str | float | None = None,
         grep: str | None = None,
+        workers: Sequence[str] = (),
+        ranks: Sequence[int] = (),
+        groups: Sequence[str] = (),
         namespace: str | None = None,
     ) -> AsyncGenerator[Json, None]:
-        """Lines of its workers; arguments as for deployments."""
+        """Lines of all its workers, put together by time, across their attempts; arguments as for deployments.
+
+        Args:
+            workers, ranks, groups: only these of its workers; empty: all.
+        """
         path = self._session.path("runs", name, namespace=namespace)
-        async for line in log_lines(self._session, path, lines=lines, follow=follow, previous=previous, grep=grep):
+        query = log_query(
+            lines=lines,
+            previous=previous,
+            attempt=attempt,
+            since=since,
+            grep=grep,
+            workers=workers,
+            ranks=ranks,
+            groups=groups,
+        )
+        async for line in log_lines(self._session, path, query, follow=follow):
             yield line
 
     async def wait(
@@ -150,15 +169,18 @@ class AsyncWorkers:
         self,
         worker: str,
         *,
-        lines: int = 200,
+        lines: int | None = None,
         follow: bool = False,
         previous: bool = False,
+        attempt: int | None = None,
+        since: str | float | None = None,
         grep: str | None = None,
         namespace: str | None = None,
     ) -> AsyncGenerator[Json, None]:
         """Its lines; arguments as for deployments."""
         path = self._session.path("workers", worker, namespace=namespace)
-        async for line in log_lines(self._session, path, lines=lines, follow=follow, previous=previous, grep=grep):
+        query = log_query(lines=lines, previous=previous, attempt=attempt, since=since, grep=grep)
+        async for line in log_lines(self._session, path, query, follow=follow):
             yield line
 
     async def stop(self, worker: str, *, reason: str, key: str | None = None, namespace: str | None = None) -> Json:

@@ -81,7 +81,7 @@ class WorkBoard:
                 retryable=True,
                 target=f"Machine {row.name}",
             )
-        logs = self._relay.pending(machine)
+        logs = self._relay.pending(machine, afresh=after == 0)
         self._relay.sent(q.id for q in logs)
         return Work(version=version, assignments=await self._assignments(machine), logs=logs)
 

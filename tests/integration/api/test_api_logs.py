@@ -72,7 +72,8 @@ async def test_the_last_lines_come_as_text_and_as_json(world: World) -> None:
     assert text.body == b"line 298\nline 299\n"
     assert text.headers["content-type"].startswith("text/plain")
     as_json = await world.admin.get(f"{path}?lines=1", headers=NDJSON)
-    assert as_json.json == {"kind": "line", "worker": "wrk-1", "seq": 300, "line": "line 299"}
+    told = {"kind": "line", "worker": "wrk-1", "attempt": 1, "seq": 300, "at": None, "line": "line 299"}
+    assert as_json.json == told
     assert (await world.admin.get(f"{path}?grep=99&lines=300")).body == b"line 99\nline 199\nline 299\n"
     for other in ("runs/wrk-1-run/logs?lines=1", "workers/wrk-1/logs?lines=1"):
         assert (await world.admin.get(f"{BASE}/{other}")).body == b"line 299\n"

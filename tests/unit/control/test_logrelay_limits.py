@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from moorage.control.logrelay import PENDING_MAX, LogRelay
+from moorage.control.logrelay import PENDING_MAX, LogRelay, Wanted
 from moorage.domain.errors import Unavailable
 from moorage.wire.agent import LogLines
 
@@ -50,7 +50,7 @@ async def test_a_question_is_announced_to_its_machine_after_it_can_be_found() ->
     log = relay()
     found: list[int] = []
     log.on_change = lambda machine: found.append(len(log.pending(machine)))
-    asking = asyncio.create_task(log.fetch("mch-1", "w", lines=5, after=7, epoch=2, previous=True))
+    asking = asyncio.create_task(log.fetch("mch-1", "w", Wanted(5, 7, 2, True)))
     while not found:
         await asyncio.sleep(0)
     assert found == [1]

@@ -17,6 +17,7 @@ from moorage.domain.errors import Forbidden, NotFound
 from moorage.wire.agent import (
     Heartbeat,
     HeartbeatAnswer,
+    IdentityAnswer,
     Join,
     Joined,
     LogLines,
@@ -44,6 +45,7 @@ MESSAGES = (
     LogLines,
     SecretsRequest,
     SecretsAnswer,
+    IdentityAnswer,
 )
 
 
@@ -118,10 +120,20 @@ async def secrets(request: Request, deps: Deps) -> Response:
     return answer
 
 
+@router.post("/identity", openapi_extra=described(SecretsRequest, IdentityAnswer))
+async def identity(request: Request, deps: Deps) -> Response:
+    """A certificate for one worker, for the machine that it is placed on."""
+    message = await read(request, SecretsRequest)
+    require_machine(principal(request), message.machine)
+    answer = write(await deps.provisions.identity(message))
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
 @router.post("/logs/{id}", openapi_extra=described(LogLines, None))
 async def answer_logs(id: str, request: Request, deps: Deps) -> Response:
     """Lines that a question of `Work.logs` asked for; 404 when nobody waits for them any more."""
     lines = await read(request, LogLines)
-    if not deps.logs.answer(principal(request).machine or "", id, lines):
+    if not await deps.logs.deliver(principal(request).machine or "", id, lines):
         raise NotFound(f"nobody waits for the lines of question {id}", remedy="drop them", code="question_over")
     return Response(status_code=204)
