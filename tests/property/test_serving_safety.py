@@ -46,6 +46,7 @@ class Process:
     epoch: int
     state: str = "Pending"
     ready: bool = False
+    gpus: tuple[int, ...] = ()
     said: list[Seen] = field(default_factory=list)
 
     @property
@@ -73,6 +74,10 @@ class Serving(RuleBasedStateMachine):
         )
         self.world.apply(self.document)
         self.recipe()
+        if up:
+            self.everything_comes_up()
+        if up:
+            self.everything_comes_up()
         if up:
             self.everything_comes_up()
 
@@ -122,7 +127,7 @@ class Serving(RuleBasedStateMachine):
             held = self.processes.get(worker.uid)
             fresh = held is None or held.epoch < worker.epoch
             if fresh and worker.state is WorkerState.PENDING and worker.machine and self.linked(worker.machine):
-                self.processes[worker.uid] = Process(worker.machine, worker.epoch)
+                self.processes[worker.uid] = Process(worker.machine, worker.epoch, gpus=worker.gpus)
         choices = [
             (w, p)
             for w in self.world.of(Worker)
@@ -168,7 +173,7 @@ class Serving(RuleBasedStateMachine):
             if worker.machine is None or not self.linked(worker.machine):
                 continue
             if worker.state is WorkerState.PENDING:
-                own = self.processes[worker.uid] = Process(worker.machine, worker.epoch, "Running")
+                own = self.processes[worker.uid] = Process(worker.machine, worker.epoch, "Running", gpus=worker.gpus)
                 self.say(worker, own, *STARTED)
         for worker in self.world.of(Worker):
             held = self.processes.get(worker.uid)
@@ -176,6 +181,38 @@ class Serving(RuleBasedStateMachine):
                 held.ready = True
                 self.say(worker, held, ready=True, address="127.0.0.1:18000")
         self.recipe()
+
+    @rule()
+    def everything_comes_up(self) -> None:
+        """What waits is placed, started and ready, where its machine is linked."""
+        self.world.place()
+        for worker in self.world.of(Worker):
+            if worker.machine is None or not self.linked(worker.machine):
+                continue
+            if worker.state is WorkerState.PENDING:
+                own = self.processes[worker.uid] = Process(worker.machine, worker.epoch, "Running")
+                self.say(worker, own, *STARTED)
+        for worker in self.world.of(Worker):
+            held = self.processes.get(worker.uid)
+            if held is not None and held.state == "Running" and self.linked(held.machine) and not held.ready:
+                held.ready = True
+                self.say(worker, held, ready=True, address="127.0.0.1:18000")
+
+    @rule()
+    def everything_comes_up(self) -> None:
+        """What waits is placed, started and ready, where its machine is linked."""
+        self.world.place()
+        for worker in self.world.of(Worker):
+            if worker.machine is None or not self.linked(worker.machine):
+                continue
+            if worker.state is WorkerState.PENDING:
+                own = self.processes[worker.uid] = Process(worker.machine, worker.epoch, "Running")
+                self.say(worker, own, *STARTED)
+        for worker in self.world.of(Worker):
+            held = self.processes.get(worker.uid)
+            if held is not None and held.state == "Running" and self.linked(held.machine) and not held.ready:
+                held.ready = True
+                self.say(worker, held, ready=True, address="127.0.0.1:18000")
 
     @rule(data=st.data(), how=st.sampled_from(ENDS), together=st.booleans())
     def a_process_ends(self, data: st.DataObject, how: tuple[str, dict[str, object]], together: bool) -> None:
@@ -205,7 +242,7 @@ class Serving(RuleBasedStateMachine):
     def process_of(self, worker: Worker) -> Process | None:
         held = self.processes.get(worker.uid)
         if held is None and worker.machine is not None:
-            held = self.processes[worker.uid] = Process(worker.machine, worker.epoch)
+            held = self.processes[worker.uid] = Process(worker.machine, worker.epoch, gpus=worker.gpus)
         return held
 
     def confirm_stop(self, worker: Worker, process: Process) -> None:
@@ -258,7 +295,8 @@ class Serving(RuleBasedStateMachine):
                 del self.processes[uid]
             here = {}
         held = [
-            HeldProcess(u, p.epoch, True, p.state == "Running", p.ready, "127.0.0.1:18000") for u, p in here.items()
+            HeldProcess(u, p.epoch, True, p.state == "Running", p.ready, "127.0.0.1:18000", gpus=p.gpus)
+            for u, p in here.items()
         ]
         for uid in self.world.rejoin(row, held, rebooted=rebooted):
             self.processes[uid].state = "Cancelled"
@@ -314,14 +352,21 @@ class Serving(RuleBasedStateMachine):
     def a_process_that_may_run_holds_its_place(self) -> None:
         for worker in self.world.of(Worker):
             if worker.state in ACTIVE_WORKER or worker.state is WorkerState.STOPPING:
-                assert worker.uid in self.world.holds, f"{worker.name} is {worker.state} without a place"
+                place = (worker.uid, worker.epoch)
+                assert place in self.world.holds, f"{worker.name} is {worker.state} without a place"
+        for uid, process in self.processes.items():
+            if process.alive and process.state != "Pending" and self.linked(process.machine):
+                assert (uid, process.epoch) in self.world.holds, f"{uid} runs on a machine that is up without a place"
 
     @invariant()
     def a_place_is_held_only_for_what_is_there_and_not_given_up(self) -> None:
-        for uid in self.world.holds:
-            worker = self.world.rows.get(uid)
-            assert isinstance(worker, Worker), "a place outlives the row it was held for"
-            assert worker.state is not WorkerState.DOWN, f"{worker.name} is lost and still holds its place"
+        for (uid, epoch), hold in self.world.holds.items():
+            worker, process = self.world.rows.get(uid), self.processes.get(uid)
+            known = isinstance(worker, Worker) and (worker.epoch, worker.machine) == (epoch, hold.machine)
+            runs = process is not None and process.epoch == epoch and process.alive
+            assert runs or (known and worker.handed_over), f"epoch {epoch} of {uid} holds a place and cannot run"
+            if isinstance(worker, Worker) and worker.state is WorkerState.DOWN:
+                assert worker.handed_over, f"{worker.name} is lost and still holds its place"
 
     @invariant()
     def versions_rise_and_every_step_is_in_the_table(self) -> None:
@@ -360,6 +405,12 @@ class Serving(RuleBasedStateMachine):
             self.a_process_that_may_run_holds_its_place()
             self.no_gpu_is_held_twice()
             self.routed_means_running_and_ready()
+            self.a_process_that_may_run_holds_its_place()
+            self.no_gpu_is_held_twice()
+            self.routed_means_running_and_ready()
+            self.a_process_that_may_run_holds_its_place()
+            self.no_gpu_is_held_twice()
+            self.routed_means_running_and_ready()
         assert not world.place().changes
         self.rest()
 
@@ -375,7 +426,7 @@ class Serving(RuleBasedStateMachine):
             process = self.process_of(worker) if worker.machine else None
             if process is None or process.epoch != worker.epoch:
                 if worker.machine is not None and worker.state is WorkerState.PENDING:
-                    process = self.processes[worker.uid] = Process(worker.machine, worker.epoch)
+                    process = self.processes[worker.uid] = Process(worker.machine, worker.epoch, gpus=worker.gpus)
                 else:
                     continue
             if worker.state is WorkerState.STOPPING:
@@ -395,7 +446,7 @@ class Serving(RuleBasedStateMachine):
         for worker in world.of(Worker):
             if runs[worker.run].state in TERMINAL_RUN:
                 assert worker.state not in ACTIVE_WORKER, "a worker outlives its run"
-                assert worker.uid not in world.holds, "a place is held by what is gone"
+                assert worker.uid not in world.holders, "a place is held by what is gone"
         open_ones = [o for o in world.of(Operation) if o.state not in OVER]
         if not world.of(Deployment):
             assert not [*world.of(Worker), *open_ones]

@@ -173,6 +173,8 @@ class Run(Noun):
     """uid of the finished run that it repeats"""
     scheduled_by: str | None = None
     """uid of the run whose `schedule` made it"""
+    preemptions: int = 0
+    """how often it was preempted since it last ran"""
     schedule: JsonMap | None = None
     """of a run with a schedule: {next_at, last_at, made}: it makes runs and has no workers of its own"""
 
@@ -234,6 +236,8 @@ class Worker(Noun):
     """when this attempt came to the barrier of its gang"""
     running_since: float | None = None
     """when this attempt was first seen running; running long enough forgives restarts"""
+    stale_since: float | None = None
+    """while Stale: since when"""
     heartbeat_ttl_s: float = 60.0
     """its heartbeat is late after this and a grace (`heartbeat_ttl` of the run)"""
     ttl_set: bool = False

@@ -239,6 +239,16 @@ _LIVENESS = (
     ),
 )
 
+_EARLIER = (
+    progress(
+        "worker.earlier_ended",
+        "Its earlier placement {epoch} ended after it had been given up ({reason}); that changes nothing",
+        "epoch",
+        "reason",
+        optional=("code",),
+    ),
+)
+
 _RESTARTS = (
     by_person("restart.requested", "A person asked for a restart", optional=("text",)),
     progress("restart.policy", "Started again by its restart policy (restart {n} of {limit})", "n", "limit"),
@@ -255,4 +265,4 @@ _RESTARTS = (
     by_person("worker.deleted", "Deleted with its run"),
 )
 
-ENTRIES = (*_PREPARATION, *_IMAGE_AND_MODEL, *_START, *_READINESS, *_EXIT, *_LIVENESS, *_RESTARTS)
+ENTRIES = (*_PREPARATION, *_IMAGE_AND_MODEL, *_START, *_READINESS, *_EXIT, *_LIVENESS, *_EARLIER, *_RESTARTS)
