@@ -182,38 +182,6 @@ class Serving(RuleBasedStateMachine):
                 self.say(worker, held, ready=True, address="127.0.0.1:18000")
         self.recipe()
 
-    @rule()
-    def everything_comes_up(self) -> None:
-        """What waits is placed, started and ready, where its machine is linked."""
-        self.world.place()
-        for worker in self.world.of(Worker):
-            if worker.machine is None or not self.linked(worker.machine):
-                continue
-            if worker.state is WorkerState.PENDING:
-                own = self.processes[worker.uid] = Process(worker.machine, worker.epoch, "Running")
-                self.say(worker, own, *STARTED)
-        for worker in self.world.of(Worker):
-            held = self.processes.get(worker.uid)
-            if held is not None and held.state == "Running" and self.linked(held.machine) and not held.ready:
-                held.ready = True
-                self.say(worker, held, ready=True, address="127.0.0.1:18000")
-
-    @rule()
-    def everything_comes_up(self) -> None:
-        """What waits is placed, started and ready, where its machine is linked."""
-        self.world.place()
-        for worker in self.world.of(Worker):
-            if worker.machine is None or not self.linked(worker.machine):
-                continue
-            if worker.state is WorkerState.PENDING:
-                own = self.processes[worker.uid] = Process(worker.machine, worker.epoch, "Running")
-                self.say(worker, own, *STARTED)
-        for worker in self.world.of(Worker):
-            held = self.processes.get(worker.uid)
-            if held is not None and held.state == "Running" and self.linked(held.machine) and not held.ready:
-                held.ready = True
-                self.say(worker, held, ready=True, address="127.0.0.1:18000")
-
     @rule(data=st.data(), how=st.sampled_from(ENDS), together=st.booleans())
     def a_process_ends(self, data: st.DataObject, how: tuple[str, dict[str, object]], together: bool) -> None:
         found = self.pick(data)
