@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit check format lock bench-gateway bench-store bench-restart bench-runner bench-cli clean
+.PHONY: help setup demo test unit property-long check format lock bench-gateway bench-store bench-restart bench-runner bench-cli clean
 
 help: ## this list
 	@echo "Moorage: make TARGET"
@@ -18,18 +18,26 @@ demo: ## a real small model served end to end, with a crash and a sleep shown; c
 	@$(PYTHON) tools/bootstrap.py demo
 	@exec $(BIN)/moor demo
 
-# Rooms whose tests share nothing run on two cores; those that start processes, ports and databases run one by one.
-PARALLEL := $(wildcard tests/unit tests/property tests/contract tests/sim tests/tidy)
-SERIAL := $(wildcard tests/integration tests/acceptance)
+# Tests that only compute, on two cores; then those that start processes, ports and databases, four at a time, since
+# most of their time is waiting. What shares an engine or an installation stays together (tests/conftest.py).
+FAST := $(wildcard tests/unit tests/property tests/sim tests/tidy)
+REAL := $(wildcard tests/contract tests/integration tests/acceptance)
+WORKERS ?= 4
+
+# Set on some machines; every process of a test would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 test: setup ## every test; what is skipped is listed with its reason
 	@status=0; \
-	$(BIN)/pytest -n 2 -rs $(PARALLEL) || status=1; \
-	$(BIN)/pytest -rs $(SERIAL) || status=1; \
+	$(BIN)/pytest -n 2 -rs $(FAST) || status=1; \
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -rs $(REAL) || status=1; \
 	exit $$status
 
 unit: setup ## unit and property tests only, under a minute
 	@$(BIN)/pytest -n 2 -rs $(wildcard tests/unit tests/property)
+
+property-long: setup ## property tests with other examples than usual, and many of them
+	@$(BIN)/pytest -n 2 -rs --hypothesis-profile long tests/property
 
 check: setup ## format, lint, types, import contracts, house rules, generated files, lock
 	@$(BIN)/python tools/check.py

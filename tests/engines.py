@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 IMAGE = "localhost/moorage-test:1"
-STARTS_WITHIN_S = 60.0
+STARTS_WITHIN_S = 120.0
 BUSYBOX = Path("/bin/busybox")
 APPLETS = ("sh", "sleep", "httpd", "echo", "cat", "true", "head", "yes", "env", "setsid", "seq", "ls", "touch", "mkdir")
 
@@ -25,6 +25,7 @@ CONTAINERS_CONF = """
 [engine]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
+lock_type = "file"
 events_logger = "file"
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
@@ -52,7 +53,7 @@ class Engine:
 
     def client(self) -> httpx.Client:
         transport = httpx.HTTPTransport(uds=str(self.socket))
-        return httpx.Client(transport=transport, base_url="http://engine", timeout=60)
+        return httpx.Client(transport=transport, base_url="http://engine", timeout=120)
 
     def remove(self, container: str) -> None:
         """As somebody does by hand, with force; podman gives no grace only on its own API."""
@@ -64,6 +65,15 @@ class Engine:
         """As an engine ends that crashes; its containers may go on."""
         self.process.kill()
         self.process.wait()
+
+    def make_ready(self) -> None:
+        """As a test may expect it, whatever the one before did."""
+        if self.process.poll() is not None:
+            self.start_again()
+        with self.client() as client:
+            left = [row["Id"] for row in client.get("/containers/json", params={"all": "true"}).json()]
+        for container in left:
+            self.remove(container)
 
     def start_again(self) -> None:
         self.process = _spawn(self.argv, self.env, self.base)
@@ -186,7 +196,7 @@ def _end(engine: Engine) -> None:
                 engine.remove(row["Id"])
         engine.process.terminate()
         try:
-            engine.process.wait(30)
+            engine.process.wait(60)
         except subprocess.TimeoutExpired:
             engine.process.kill()
             engine.process.wait()

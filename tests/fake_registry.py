@@ -134,7 +134,7 @@ def serving() -> Iterator[Registry]:
             step = len(body) // PIECES + 1 if slow else len(body)
             for piece, start in enumerate(range(0, len(body), step)):
                 if piece == PIECES // 2:
-                    registry.stall.wait(60)
+                    registry.stall.wait()
                 with contextlib.suppress(ConnectionError):  # who asked has gone
                     self.wfile.write(body[start : start + step])
                     self.wfile.flush()

@@ -9,7 +9,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,8 +20,10 @@ from typing import Any
 
 import psycopg
 
+from tests.ports import free_ports
+
 PROGRAMS = Path("/usr/lib/postgresql")
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
 
 
 class NoPostgres(Exception):
@@ -70,7 +71,7 @@ def _running(programs: Path, home: Path, user: pwd.struct_passwd | None, durable
         make = [programs / "initdb", "-D", home / "data", "-A", "trust", "-U", "postgres", "--no-sync"]
         if subprocess.run(make, **common, timeout=START_TIMEOUT_S, check=False).returncode:
             raise NoPostgres(f"PostgreSQL cannot make its files here ({_last_line(log)})")
-        server = PostgresServer(_free_port())
+        server = PostgresServer(free_ports(1)[0])
         settings = {"listen_addresses": "127.0.0.1", "port": server.port, "unix_socket_directories": home}
         settings["fsync"] = "on" if durable else "off"
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
@@ -91,7 +92,7 @@ def _wait_until_it_answers(server: PostgresServer, process: "subprocess.Popen[by
     end = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < end:
         try:
-            psycopg.connect(server.url("postgres"), connect_timeout=5).close()
+            psycopg.connect(server.url("postgres"), connect_timeout=30).close()
         except psycopg.OperationalError:
             if process.poll() is not None:
                 break
@@ -124,9 +125,3 @@ def _unprivileged() -> pwd.struct_passwd | None:
         except KeyError:
             continue
     raise NoPostgres("PostgreSQL does not run as root and there is no user postgres or nobody to run it as")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

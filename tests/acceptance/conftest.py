@@ -1,18 +1,15 @@
 """One installation for the module's tests that leave it standing, and a fresh one for those that break it."""
 
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.installation import Installation
 
-_pools = count(22000, 50)
-
 
 def _installed(folder: Path) -> Iterator[Installation]:
-    installation = Installation(folder / "home", next(_pools))
+    installation = Installation(folder / "home")
     installation.up()
     try:
         yield installation

@@ -19,10 +19,11 @@ import httpx
 
 from moorage.runners.shimming import procfs
 from moorage.runners.shimming.kernel import stat_fields
+from tests.ports import free_ports, free_range
 
 MOOR = str(Path(sys.executable).parent / "moor")
 FAKE = str(Path(__file__).parents[1] / "servers" / "fake_model.py")
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def until(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
@@ -36,30 +37,17 @@ def until(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) 
         time.sleep(0.02)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    import socket
-
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 @dataclass
 class Installation:
     """A running installation.
 
     Args:
         home: its MOORAGE_HOME.
-        ports: first port of the pool its model servers take.
+        ports: first and last port of the pool its model servers take.
     """
 
     home: Path
-    ports: int
+    ports: list[int] = field(default_factory=lambda: free_range(40))
     api: int = 0
     gateway: int = 0
     extra_env: dict[str, str] = field(default_factory=dict)
@@ -77,15 +65,15 @@ class Installation:
     @property
     def env(self) -> dict[str, str]:
         """Environment of every command."""
-        pool = f"{self.ports}-{self.ports + 40}"
+        pool = "{}-{}".format(*self.ports)
         return {**os.environ, "MOORAGE_HOME": str(self.home), "MOORAGE_AGENT_PORTS": pool, **self.extra_env}
 
-    def run(self, *args: str, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
+    def run(self, *args: str, timeout_s: float = 180) -> subprocess.CompletedProcess[str]:
         """A `moor` command, whatever it answers."""
         command = [MOOR, *args]
         return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False)
 
-    def moor(self, *args: str, timeout_s: float = 90) -> str:
+    def moor(self, *args: str, timeout_s: float = 180) -> str:
         """A `moor` command that must succeed; its standard output."""
         done = self.run(*args, timeout_s=timeout_s)
         assert done.returncode == 0, f"moor {' '.join(args)} ended {done.returncode}\n{done.stdout}\n{done.stderr}"

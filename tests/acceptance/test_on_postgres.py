@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ from tests.postgres import NoPostgres, PostgresServer
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.postgres]
 
-_pools = count(24000, 50)
-
 
 @pytest.fixture
 def on_postgres(tmp_path: Path) -> Iterator[Installation]:
@@ -22,7 +19,7 @@ def on_postgres(tmp_path: Path) -> Iterator[Installation]:
     try:
         with PostgresServer.started(durable=True) as server:
             url = server.url("postgres")
-            installation = Installation(tmp_path / "home", next(_pools), extra_env={"MOORAGE_DATABASE_URL": url})
+            installation = Installation(tmp_path / "home", extra_env={"MOORAGE_DATABASE_URL": url})
             installation.up()
             try:
                 yield installation

@@ -9,55 +9,59 @@ pytestmark = pytest.mark.acceptance
 SERVER, AGENT, GATEWAY = "moorage.app.server", "moorage.agent.main", "moorage.gateway.main"
 
 
-@pytest.mark.parametrize("parts", [(SERVER,), (AGENT,), (SERVER, AGENT)], ids=["server", "agent", "both"])
-def test_traffic_goes_on_and_the_same_server_process_is_adopted(own: Installation, parts: tuple[str, ...]) -> None:
-    own.apply("steady")
-    pid = own.server_pid("steady")
-    traffic = Traffic(own, "steady")
+KILLED = {"server": (SERVER,), "agent": (AGENT,), "both": (SERVER, AGENT)}
+
+
+@pytest.mark.parametrize("killed", KILLED)
+def test_traffic_goes_on_and_the_same_server_process_is_adopted(shared: Installation, killed: str) -> None:
+    name, parts = f"without-{killed}", KILLED[killed]
+    shared.apply(name)
+    pid = shared.server_pid(name)
+    traffic = Traffic(shared, name)
     traffic.start()
     traffic.more(20)
-    old = {part: own.kill_part(part) for part in parts}
+    old = {part: shared.kill_part(part) for part in parts}
     traffic.more(50)
     for part in parts:
-        until(lambda p=part: own.part_pid(p) != old[p], f"a new {part}")
-    until(lambda: _settled(own), "the installation to settle")
+        until(lambda p=part: shared.part_pid(p) != old[p], f"a new {part}")
+    until(lambda: _settled(shared, name), "the installation to settle")
     traffic.more(50)
     traffic.end()
     assert traffic.failures == []
-    assert own.server_pid("steady") == pid
-    codes = own.codes("steady")
+    assert shared.server_pid(name) == pid
+    codes = shared.codes(name)
     assert "replica.failed" not in codes
     assert codes.count("container.started") == 1
-    assert own.deployment("steady")["phase"] == "ACTIVE"
+    assert shared.deployment(name)["phase"] == "ACTIVE"
 
 
-def _settled(installation: Installation) -> bool:
-    done = installation.run("get", "deployment", "steady", "--output", "json")
+def _settled(installation: Installation, name: str) -> bool:
+    done = installation.run("get", "deployment", name, "--output", "json")
     machines = installation.run("machines", "--output", "json")
     return done.returncode == 0 and '"ACTIVE"' in done.stdout and '"Ready"' in machines.stdout
 
 
-def test_a_server_that_dies_while_the_agent_is_dead_is_replaced_and_its_exit_is_known(own: Installation) -> None:
+def test_a_server_that_dies_while_the_agent_is_dead_is_replaced_and_its_exit_is_known(shared: Installation) -> None:
     import os
     import signal
 
-    own.apply("unlucky")
-    pid = own.server_pid("unlucky")
-    agent = own.part_pid(AGENT)
+    shared.apply("unlucky")
+    pid = shared.server_pid("unlucky")
+    agent = shared.part_pid(AGENT)
     os.kill(agent, signal.SIGSTOP)
     os.kill(pid, signal.SIGKILL)
     until(lambda: not alive(pid), "the server to be gone")
     os.kill(agent, signal.SIGKILL)
-    until(lambda: own.request("unlucky").status_code == 200, "the replacement to answer")
-    ended = next(e for e in own.events("unlucky") if e["reason"]["code"] == "exited")
+    until(lambda: shared.request("unlucky").status_code == 200, "the replacement to answer")
+    ended = next(e for e in shared.events("unlucky") if e["reason"]["code"] == "exited")
     assert ended["reason"]["params"]["code"] == 137
 
 
-def test_a_killed_gateway_comes_back_with_its_routes(own: Installation) -> None:
-    own.apply("routed")
-    old = own.kill_part(GATEWAY)
-    until(lambda: own.part_pid(GATEWAY) != old, "a new gateway")
-    until(lambda: _answers(own), "an answer")
+def test_a_killed_gateway_comes_back_with_its_routes(shared: Installation) -> None:
+    shared.apply("routed")
+    old = shared.kill_part(GATEWAY)
+    until(lambda: shared.part_pid(GATEWAY) != old, "a new gateway")
+    until(lambda: _answers(shared), "an answer")
 
 
 def _answers(installation: Installation) -> bool:
@@ -69,23 +73,23 @@ def _answers(installation: Installation) -> bool:
         return False
 
 
-def test_down_leaves_nothing_running_and_up_brings_everything_back(own: Installation) -> None:
-    own.apply("returning")
-    pid = own.server_pid("returning")
-    own.down()
+def test_down_leaves_nothing_running_and_up_brings_everything_back(shared: Installation) -> None:
+    shared.apply("returning")
+    pid = shared.server_pid("returning")
+    shared.down()
     assert not alive(pid)
-    assert own._find("moorage") is None
-    own.up()
-    until(lambda: own.phase("returning") == "ACTIVE", "it to serve again")
-    assert own.request("returning").status_code == 200
-    assert "replica.machine_drained" in own.codes("returning")
+    assert shared._find("moorage") is None
+    shared.up()
+    until(lambda: shared.phase("returning") == "ACTIVE", "it to serve again")
+    assert shared.request("returning").status_code == 200
+    assert "replica.machine_drained" in shared.codes("returning")
 
 
-def test_a_cancel_while_the_control_plane_restarts_is_not_lost(own: Installation) -> None:
-    own.apply("doomed")
-    pid = own.server_pid("doomed")
-    own.moor("stop", "doomed")
-    own.kill_part(SERVER)
+def test_a_cancel_while_the_control_plane_restarts_is_not_lost(shared: Installation) -> None:
+    shared.apply("doomed")
+    pid = shared.server_pid("doomed")
+    shared.moor("stop", "doomed")
+    shared.kill_part(SERVER)
     until(lambda: not alive(pid), "the stop to be carried out")
-    until(lambda: own.run("get", "deployment", "doomed").returncode == 0, "the control plane")
-    own.moor("wait", "doomed", "--for", "stopped")
+    until(lambda: shared.run("get", "deployment", "doomed").returncode == 0, "the control plane")
+    shared.moor("wait", "doomed", "--for", "stopped")

@@ -1,6 +1,6 @@
 """The line once, in the namespace where this is started; says in one line of JSON how it went.
 
-usage: the_line_inside.py FOLDER FIRST_PORT. Run by `test_foreign_proc`.
+usage: the_line_inside.py FOLDER. Run by `test_foreign_proc`.
 """
 
 import json
@@ -31,8 +31,8 @@ def left(home: Path) -> list[str]:
     return found
 
 
-def main(folder: Path, ports: int) -> None:
-    installation = Installation(folder / "home", ports)
+def main(folder: Path) -> None:
+    installation = Installation(folder / "home")
     installation.up()
     while_up = len(left(installation.home))
     installation.apply("inside")
@@ -57,4 +57,4 @@ def main(folder: Path, ports: int) -> None:
     print(json.dumps(said))
 
 
-main(Path(sys.argv[1]), int(sys.argv[2]))
+main(Path(sys.argv[1]))

@@ -96,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _health(self) -> None:
         options = self.server.options
-        if time.monotonic() < self.server.ready_at:
+        if time.monotonic() < self.server.ready_at or (options.ready_file and not Path(options.ready_file).exists()):
             if options.loading_body:
                 self._json(200, {"status": "loading model"})
             else:
@@ -194,6 +194,7 @@ def options() -> argparse.Namespace:
     p.add_argument("--alias", action="append", default=[])
     p.add_argument("--wrong-model", help="list this id instead of --model")
     p.add_argument("--delay-ready", type=float, default=0.0, help="seconds of 503 on /health")
+    p.add_argument("--ready-file", help="503 on /health until this file exists")
     p.add_argument("--loading-body", action="store_true", help="while loading answer 200 with a loading body")
     p.add_argument("--delay-listen", type=float, default=0.0, help="seconds before the port is bound")
     p.add_argument("--health-status", type=int, default=200, help="what /health answers once loaded")

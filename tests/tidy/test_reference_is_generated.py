@@ -12,7 +12,7 @@ TOOL = ROOT / "tools" / "generate_reference.py"
 
 
 def generate(tool: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(tool), *args], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, str(tool), *args], capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture

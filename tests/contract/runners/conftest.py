@@ -1,13 +1,13 @@
 """The worlds of the runner contract, and the engines that they need."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from contract_world import ContractWorld, make_host
 from host_world import World
 
-from tests.engines import Engine, running
+from tests.engines import Engine
 
 
 @pytest.fixture
@@ -15,18 +15,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     it = World(tmp_path)
     yield it
     await it.close()
-
-
-@pytest.fixture(scope="session")
-def podman() -> Iterator[Engine]:
-    with running("podman") as engine:
-        yield engine
-
-
-@pytest.fixture(scope="session")
-def docker() -> Iterator[Engine]:
-    with running("docker") as engine:
-        yield engine
 
 
 @pytest.fixture(params=["process", "podman", "docker"])
@@ -45,6 +33,8 @@ async def container_world(request: pytest.FixtureRequest, tmp_path: Path) -> Asy
 
 
 async def _world(name: str, base: Path, engine: Engine | None) -> AsyncIterator[ContractWorld]:
+    if engine is not None:
+        engine.make_ready()
     it = ContractWorld(name, base, make_host(name, engine.socket if engine else Path("none")), engine)
     yield it
     await it.close()

@@ -13,7 +13,7 @@ from moorage.runners.hosted import HostedProcess
 from moorage.runners.identity import Exit
 from moorage.runners.process import LaunchIntent, ProcessHost
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 FAKE_MODEL = str(Path(__file__).parents[2] / "servers" / "fake_model.py")
 
 OWNER = """

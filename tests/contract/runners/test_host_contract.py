@@ -7,7 +7,7 @@ import socket
 
 import httpx
 import pytest
-from host_world import end_of, until, within
+from host_world import PATIENCE_S, end_of, until, within
 
 from moorage.clock import SystemClock
 from moorage.domain.errors import PortUnavailable, RunnerError
@@ -17,6 +17,7 @@ from moorage.runners.readiness import ReadinessCheck
 from moorage.runners.shimming import procfs
 from moorage.wire.agent import Ready
 from tests.engines import BUSYBOX
+from tests.ports import free_ports
 
 DAEMON = "setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1000; done' >/dev/null 2>&1 & "
 IGNORES_TERM = "trap '' TERM; echo up; while :; do sleep 0.05; done"
@@ -34,7 +35,7 @@ async def says(hosted, text):
 
 
 async def until_async(ask, true):
-    deadline = asyncio.get_running_loop().time() + 30
+    deadline = asyncio.get_running_loop().time() + PATIENCE_S
     while not true(await ask()):
         assert asyncio.get_running_loop().time() < deadline, "did not come true"
         await asyncio.sleep(0.02)
@@ -111,8 +112,7 @@ async def test_a_port_that_a_stranger_has_is_refused_with_who_has_it(any_world):
 
 
 async def test_a_model_server_passes_the_same_readiness_check_on_each_host(any_world, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     root, server = "/www", "/bin/httpd"
     if any_world.name == "process":
         root, server = str(tmp_path / "www"), f"{BUSYBOX} httpd"
@@ -120,12 +120,21 @@ async def test_a_model_server_passes_the_same_readiness_check_on_each_host(any_w
         (tmp_path / "www" / "health").write_text('{"status": "ok"}')
         (tmp_path / "www" / "v1" / "models").write_text('{"data": [{"id": "tiny"}]}')
     waited = []
+    serve = f"exec {server} -f -p 127.0.0.1:{port} -h {root}"
     async with httpx.AsyncClient(trust_env=False, verify=False) as http:
-        hosted = await any_world.shell(f"sleep 0.3; exec {server} -f -p 127.0.0.1:{port} -h {root}", port=port)
-        wanted = Ready(model="tiny", timeout_s=30, interval_s=0.05)
+        hosted = await any_world.shell(
+            f"trap go=1 USR1; echo up; while [ -z $go ]; do sleep 0.05; done; {serve}", port=port
+        )
+        await says(hosted, "up")
+
+        def tell(why):
+            waited.append(why)
+            os.kill(hosted.identity.pid, signal.SIGUSR1)
+
+        wanted = Ready(model="tiny", timeout_s=PATIENCE_S, interval_s=0.05)
         base = f"http://127.0.0.1:{port}"
         check = ReadinessCheck(wanted, base, http, SystemClock(), lambda: observe(hosted))
-        assert await check.wait(waited.append) is None
+        assert await check.wait(tell) is None
     assert [why.code for why in waited] == ["ready.waiting"]
 
 
@@ -141,7 +150,7 @@ async def test_a_server_that_crashes_before_it_is_ready_is_told_with_its_last_wo
 async def test_a_stop_lets_a_server_end_by_itself_within_its_grace(any_world):
     hosted = await any_world.shell(OBEYS_TERM)
     await says(hosted, "up")
-    await hosted.stop(signal.SIGTERM, 30.0)
+    await hosted.stop(signal.SIGTERM, PATIENCE_S)
     how = await end_of(hosted)
     assert (how.code, how.stopped) == (3, True)
     assert "bye" in (await hosted.lines()).lines
@@ -167,7 +176,7 @@ async def test_a_second_stop_shortens_the_grace_and_never_lengthens_it(any_world
 async def test_a_stop_after_the_end_changes_nothing(any_world):
     hosted = await any_world.shell("exit 4")
     await end_of(hosted)
-    await hosted.stop(signal.SIGTERM, 5.0)
+    await hosted.stop(signal.SIGTERM, PATIENCE_S)
     assert (await within(hosted.exited)).code == 4
     assert not (await within(hosted.exited)).stopped
 

@@ -2,10 +2,9 @@
 
 import asyncio
 import itertools
-import socket
 
 import pytest
-from host_world import end_of
+from host_world import PATIENCE_S, end_of
 
 from moorage.clock import SystemClock
 from moorage.domain.errors import ImageError
@@ -14,6 +13,7 @@ from moorage.runners.containers.host import ContainerHost
 from moorage.runners.port import RegistryAuth
 from tests.engines import IMAGE
 from tests.fake_registry import digest, serving
+from tests.ports import free_ports
 
 
 @pytest.fixture
@@ -83,8 +83,7 @@ async def test_what_the_registry_refuses_is_final_and_what_it_cannot_do_now_is_n
 
 
 async def test_a_registry_that_does_not_listen_may_come_back(container_world):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     with pytest.raises(ImageError) as told:
         await prepare(container_world, f"{address}/team/model:1")
     assert not told.value.permanent, told.value.message
@@ -119,13 +118,16 @@ async def test_a_pull_that_moves_nothing_is_given_up_and_may_be_tried_again(cont
 
 async def test_a_pull_that_is_cancelled_ends(container_world, registry):
     registry.drip_s = 0.3
+    registry.stall.clear()  # it gets no further than the middle, however slow we are
     begun = asyncio.Event()
     pulling = asyncio.create_task(
         prepare(container_world, registry.image, lambda progress: begun.set() if progress.done else None, pull="always")
     )
-    await asyncio.wait({asyncio.create_task(begun.wait()), pulling}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(
+        {asyncio.create_task(begun.wait()), pulling}, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED
+    )
     assert not pulling.done()
     pulling.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(pulling, 20)
+        await asyncio.wait_for(pulling, PATIENCE_S)
     assert all(task.get_coro().__name__ != "_read" for task in asyncio.all_tasks())

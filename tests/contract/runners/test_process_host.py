@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from host_world import FAKE_MODEL, end_of, until, within
+from host_world import FAKE_MODEL, PATIENCE_S, end_of, until, within
 
 from moorage.domain.errors import RunnerError
 from moorage.runners import logfile
@@ -173,7 +173,7 @@ async def test_a_stop_lets_a_server_end_by_itself_within_its_grace(world):
         "import signal,sys,time\nsignal.signal(15, lambda *_: sys.exit(3))\nprint('on')\ntime.sleep(1000)"
     )
     await until(lambda: logfile.tail(process.folder) == "on")
-    await process.stop(signal.SIGTERM, 20.0)
+    await process.stop(signal.SIGTERM, PATIENCE_S)
     how = await end_of(process)
     assert (how.code, how.stopped) == (3, True)
 
@@ -205,7 +205,7 @@ async def test_a_wrapper_that_ends_first_does_not_cut_the_grace_of_the_server_be
     )
     process = await world.start("/bin/sh", "-c", f"{sys.executable} -u {server} & wait; true")
     await until(lambda: logfile.tail(process.folder) == "on")
-    await process.stop(signal.SIGTERM, 20.0)
+    await process.stop(signal.SIGTERM, PATIENCE_S)
     await end_of(process)
     assert done.exists()
 
@@ -246,7 +246,7 @@ async def test_a_worker_survives_the_kill_of_its_owner_and_is_adopted_with_the_s
     assert process.alive
     assert process.identity == known
     assert process.seen_alive()
-    await process.stop(signal.SIGTERM, 5.0)
+    await process.stop(signal.SIGTERM, PATIENCE_S)
     how = await end_of(process)
     assert (how.signal, how.stopped) == (signal.SIGTERM, True)
 
@@ -436,5 +436,5 @@ async def test_progress_of_a_load_is_seen_and_idling_is_not(world):
 async def test_a_model_server_of_the_tests_runs_under_the_host(world):
     process = await world.start(sys.executable, FAKE_MODEL, "--port", "0", "--say", "hello")
     await until(lambda: "listening" in logfile.tail(process.folder))
-    await process.stop(signal.SIGTERM, 5.0)
+    await process.stop(signal.SIGTERM, PATIENCE_S)
     assert (await end_of(process)).code == 0

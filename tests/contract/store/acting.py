@@ -10,7 +10,7 @@ from moorage.domain.nouns import Deployment, Noun, Run, Worker
 from moorage.domain.reasons import Reason, ReasonClass
 from moorage.ports import Store
 
-WAIT_S = 30.0
+WAIT_S = 90.0
 """Bound of every wait: far above what a working store needs, so that only a broken one meets it."""
 
 PATH = (

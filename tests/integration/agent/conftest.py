@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from agent_plane import FakePlane
-from agent_process import AgentProcess, free_range
+from agent_process import AgentProcess
 
 from moorage.runners.identity import alive, identity_from, read_fields
+from tests.ports import free_range
 
 
 @pytest.fixture

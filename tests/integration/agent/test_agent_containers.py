@@ -1,7 +1,6 @@
 """The agent with real container engines: a pull's and a start's steps, adoption, loss, an engine that is away."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from agent_plane import until_true
@@ -9,16 +8,10 @@ from agent_work import stopping
 
 from moorage.runners.port import Labels
 from moorage.wire.agent import Assignment, Launch, Ready
-from tests.engines import IMAGE, Engine, running
+from tests.engines import IMAGE, Engine
 from tests.fake_registry import digest, serving
 
 W = "wrk-1"
-
-
-@pytest.fixture(scope="module", params=["podman", "docker"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    with running(request.param) as it:
-        yield it
 
 
 def container(engine: Engine, code: str, *, epoch: int = 1, **launch: object) -> Assignment:

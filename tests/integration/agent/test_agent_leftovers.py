@@ -67,9 +67,10 @@ async def test_a_server_of_a_lost_folder_is_ended_before_the_agent_says_what_it_
     alive_then = []
     plane.on_reconcile = lambda: alive_then.append(alive(*old) or alive(*shim))
     await agent.start()
-    await plane.until(lambda: len(plane.reconciles) == 2)
+    await plane.until(lambda: len(plane.reconciles) >= 2)
     assert plane.reconciles[1].held == ()
-    assert alive_then == [False]
+    assert alive_then
+    assert not any(alive_then)
     await plane.until(lambda: any(r.process and r.process["pid"] != old[0] for r in plane.of(W)))
     assert "proven to be of this home: ending its tree" in agent.log()
     assert W in agent.log()
@@ -87,7 +88,7 @@ async def test_all_of_its_tree_is_ended_also_what_carries_nothing_of_ours(plane,
     shutil.rmtree(agent.home)
     await plane.drop(W)
     await agent.start()
-    await plane.until(lambda: len(plane.reconciles) == 2)
+    await plane.until(lambda: len(plane.reconciles) >= 2)
     assert not alive(*below)
     assert not alive(*root)
 
@@ -107,7 +108,7 @@ async def test_another_installation_on_the_same_machine_is_not_touched(plane, ma
     await agent.kill()
     agent.home.rename(tmp_path / "away")
     await agent.start()
-    await plane.until(lambda: len(plane.reconciles) == 2)
+    await plane.until(lambda: len(plane.reconciles) >= 2)
     assert not alive(*ours)
     assert alive(*theirs)
     assert alive(*their_shim)

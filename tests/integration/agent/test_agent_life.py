@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from agent_plane import until_true
-from agent_process import free_range
 from agent_work import job, server, stopping
 
 from moorage.domain.reasons import reason
 from moorage.runners.identity import alive
 from moorage.runners.shimming.kernel import start_ticks
 from moorage.wire.agent import Live, LogRequest, Ready
+from tests.ports import free_range
 
 W = "wrk-1"
 
@@ -67,9 +67,13 @@ async def test_a_file_that_cannot_be_executed_is_126(plane, make_agent, tmp_path
     assert (plane.codes(W)[-1], plane.last(W).exit_code) == ("start.failed", 126)
 
 
-async def test_a_server_is_ready_only_once_it_is_healthy_and_lists_its_model(plane, make_agent):
+async def test_a_server_is_ready_only_once_it_is_healthy_and_lists_its_model(plane, make_agent, tmp_path):
     await make_agent().start()
-    await plane.want(server("--delay-ready", "0.5"))
+    go = tmp_path / "go"
+    await plane.want(server("--ready-file", str(go)))
+    await plane.until(lambda: plane.why_not_ready(W))
+    assert not plane.ready(W)
+    go.touch()
     await plane.until(lambda: plane.ready(W))
     assert plane.path(W) == ["Preparing", "Starting", "Running"]
     assert set(plane.why_not_ready(W)) == {"ready.waiting"}
@@ -125,15 +129,19 @@ async def test_a_server_that_never_gets_ready_fails_at_its_limit(plane, make_age
     assert plane.last(W).steps[-1].trigger == "failed"
 
 
-async def test_a_load_without_progress_stalls_and_one_that_logs_goes_on(plane, make_agent):
+async def test_a_load_without_progress_stalls_and_one_that_logs_goes_on(plane, make_agent, tmp_path):
     await make_agent().start()
-    check = Ready(model="m", timeout_s=60, stall_s=1.2, interval_s=0.05)
+    go = tmp_path / "go"
+    check = Ready(model="m", timeout_s=600, stall_s=4, interval_s=0.05)
     await plane.want(
         server("--delay-ready", "1000", worker="silent", ready=check),
-        server("--delay-ready", "3", "--log-progress", "0.2", worker="busy", ready=check),
+        server("--ready-file", str(go), "--log-progress", "0.1", worker="busy", ready=check),
     )
-    await plane.until(lambda: plane.gone("silent") and plane.ready("busy"))
+    await plane.until(lambda: plane.gone("silent"))
     assert plane.codes("silent")[-1] == "ready.stalled"
+    assert plane.path("busy")[-1] == "Running"
+    go.touch()
+    await plane.until(lambda: plane.ready("busy"))
 
 
 async def test_a_healthy_answer_with_an_error_fails_at_once(plane, make_agent):
@@ -176,9 +184,9 @@ async def test_a_ready_server_that_stops_answering_is_withdrawn_and_then_given_u
     pid = plane.pid(W)
     os.kill(pid, signal.SIGSTOP)  # a probe now hangs until its own limit
     try:
-        await plane.until(lambda: plane.ready(W) is False, timeout_s=60)
+        await plane.until(lambda: plane.ready(W) is False)
         assert plane.why_not_ready(W)[-1] == "live.failing"
-        await plane.until(lambda: "Failed" in plane.path(W), timeout_s=60)
+        await plane.until(lambda: "Failed" in plane.path(W))
         assert plane.codes(W)[-1] == "live.failed"
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -24,7 +24,7 @@ async def test_an_agent_killed_and_started_again_adopts_the_same_process(plane, 
     await agent.kill()
     assert alive(pid, ticks)
     await agent.start()
-    await plane.until(lambda: len(plane.reconciles) == 2 and any(W in h.workers for h in plane.heartbeats[-1:]))
+    await plane.until(lambda: len(plane.reconciles) >= 2 and any(W in h.workers for h in plane.heartbeats[-1:]))
     held = plane.reconciles[1].held
     assert [(h.worker, h.epoch, h.alive, h.state, h.ready) for h in held] == [(W, 1, True, "Running", True)]
     assert held[0].process["pid"] == pid
@@ -156,7 +156,7 @@ async def test_an_empty_desired_set_alone_ends_nothing_until_reconciling_says_so
     await plane.want(server())
     await plane.until(lambda: plane.ready(W))
     await plane.drop(W)
-    await plane.until(lambda: len(plane.reconciles) == 2)
+    await plane.until(lambda: len(plane.reconciles) >= 2)
     pid = plane.pid(W)
     await plane.want(job("/bin/true", worker="other"))
     await plane.until(lambda: plane.gone("other"))
@@ -168,7 +168,7 @@ async def test_the_control_plane_can_ask_for_a_new_join(plane, make_agent):
     await make_agent().start()
     await plane.until(lambda: plane.heartbeats)
     plane.rejoin = True
-    await plane.until(lambda: len(plane.reconciles) == 2)
+    await plane.until(lambda: len(plane.reconciles) >= 2)
     assert plane.bearers == ["join-token", "the-credential"]
     await plane.want(job("/bin/true"))
     await plane.until(lambda: plane.gone(W))
@@ -184,7 +184,7 @@ async def test_sigterm_leaves_workers_to_be_adopted(plane, make_agent):
     assert await agent.terminate() == 0
     assert alive(pid, ticks)
     await agent.start()
-    await plane.until(lambda: len(plane.reconciles) == 2)
+    await plane.until(lambda: len(plane.reconciles) >= 2)
     assert plane.reconciles[1].held[0].alive
 
 

@@ -27,7 +27,7 @@ from moorage.wire.agent import (
 )
 from moorage.wire.routing import GatewayReport, GatewayReportAnswer, RoutingTable
 
-DEADLINE_S = 20.0
+DEADLINE_S = 90.0
 
 
 class HandClock:

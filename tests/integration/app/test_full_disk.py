@@ -9,7 +9,7 @@ from io import RawIOBase
 from pathlib import Path
 
 import pytest
-from test_supervisor import ENV, HERE, Stage, until
+from test_supervisor import ENV, HERE, PATIENCE_S, Stage, until
 
 from moorage.app import disk, processes, up
 from moorage.app.home import Home, write_private
@@ -87,7 +87,7 @@ def test_stopping_needs_no_room(stage: Stage, small: Path):
     before = stage.all_running()
     fill(small)
     supervisor.terminate()
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(PATIENCE_S) == 0
     assert not any(processes.alive(identity) for identity in before.values())
     assert [path.name for path in small.glob("home/.*")] == []  # no halves of files either
 

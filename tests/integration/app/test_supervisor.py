@@ -18,10 +18,11 @@ from moorage.app.processes import Identity
 from moorage.app.supervisor import LOG_LIMIT_BYTES, bound_logs, retry_delay_s
 
 HERE = Path(__file__).parent
+PATIENCE_S = 90.0
 ENV = {**os.environ, "PYTHONPATH": str(HERE)}
 
 
-def until(condition: Callable[[], Any], what: str, limit_s: float = 30.0) -> Any:
+def until(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         value = condition()
@@ -82,7 +83,7 @@ class Stage:
         for child in self.supervisors:
             if child.poll() is None:
                 child.terminate()
-                child.wait(30)
+                child.wait(PATIENCE_S)
         for part in PARTS:
             for left in processes.find_by_command(self.home.command(part)):
                 processes.send(left, signal.SIGKILL)
@@ -112,7 +113,7 @@ def test_a_killed_supervisor_takes_nothing_down_and_the_next_one_adopts_the_same
     first.wait()
     assert all(processes.alive(identity) for identity in before.values())
     stage.start()
-    until(lambda: all(part.get("adopted") for part in stage.parts().values()), "adoption")
+    until(lambda: all(stage.parts().get(part, {}).get("adopted") for part in PARTS), "adoption")
     assert {p: stage.identity(p) for p in PARTS} == before
     processes.send(before["agent"], signal.SIGKILL)
     after = stage.all_running(other_than=before)
@@ -154,7 +155,7 @@ def test_a_foreign_process_under_a_recorded_pid_is_never_signalled(stage: Stage)
         supervisor = stage.start()
         stage.all_running()
         supervisor.terminate()
-        assert supervisor.wait(30) == 0
+        assert supervisor.wait(PATIENCE_S) == 0
         assert stranger.poll() is None
     finally:
         stranger.kill()
@@ -165,7 +166,7 @@ def test_the_agent_stops_first_and_the_server_last(stage: Stage):
     supervisor = stage.start()
     stage.all_running()
     supervisor.terminate()
-    assert supervisor.wait(30) == 0
+    assert supervisor.wait(PATIENCE_S) == 0
     assert [line for line in stage.journal() if line.startswith("stopped")] == [
         "stopped agent",
         "stopped gateway",
@@ -178,7 +179,7 @@ def test_a_second_supervisor_of_the_same_home_leaves_at_once(stage: Stage):
     stage.start()
     before = stage.all_running()
     second = stage.start()
-    assert second.wait(30) == 0
+    assert second.wait(PATIENCE_S) == 0
     assert {p: stage.identity(p) for p in PARTS} == before
 
 

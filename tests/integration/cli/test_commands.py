@@ -113,7 +113,7 @@ def test_a_wait_that_runs_out_of_time_is_three_and_says_what_was_seen_last(
     api: StubApi, capsys: pytest.CaptureFixture[str]
 ):
     api.deployment("gemma", phase="LOADING_MODEL", serving=False, ready_replicas=0)
-    assert main(["wait", "gemma", "--for", "live", "--timeout", "300ms"], api.env) == 3
+    assert main(["wait", "gemma", "--for", "live", "--timeout", "2s"], api.env) == 3
     assert "LOADING_MODEL" in capsys.readouterr().err
 
 
@@ -296,7 +296,7 @@ def test_ctrl_c_ends_only_the_watching_and_says_how_to_resume(api: StubApi):
     while "LOADING_MODEL" not in watcher.stderr.readline():
         assert watcher.poll() is None
     watcher.send_signal(signal.SIGINT)
-    _, err = watcher.communicate(timeout=60)
+    _, err = watcher.communicate(timeout=120)
     assert watcher.returncode == 130
     assert "the work goes on" in err
     assert "moor wait gemma --for live" in err

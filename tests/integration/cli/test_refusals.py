@@ -11,8 +11,10 @@ import pytest
 from stub_api import StubApi
 
 from moorage.cli.main import main
+from tests.ports import free_ports
 
 SPEC = 'kind: Deployment\nname: gemma\nmodel: {id: m}\nruntime: {command: [serve, --port, "{port}"]}\n'
+PATIENCE_S = 90.0
 Capture = pytest.CaptureFixture[str]
 
 
@@ -115,9 +117,9 @@ def test_the_time_out_counts_from_the_apply(silent: dict[str, str], tmp_path: Pa
 
 
 def wait_for_words(capsys: Capture, words: str) -> str:
-    """What was said on stderr until these words came, or 30 s passed."""
+    """What was said on stderr until these words came, or PATIENCE_S passed."""
     said = ""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while words not in said and time.monotonic() < deadline:
         said += capsys.readouterr().err
         time.sleep(0.02)
@@ -125,9 +127,7 @@ def wait_for_words(capsys: Capture, words: str) -> str:
 
 
 def test_a_command_bears_the_restart_of_this_machines_control_plane(tmp_path: Path, capsys: Capture):
-    reserved = socket.create_server(("127.0.0.1", 0))
-    port = reserved.getsockname()[1]
-    reserved.close()
+    (port,) = free_ports(1)
     (tmp_path / "client.json").write_text(json.dumps({"url": f"http://127.0.0.1:{port}", "token": "t"}))
     codes: list[int] = []
     work = threading.Thread(target=lambda: codes.append(main(["ls"], {"MOORAGE_HOME": str(tmp_path)})))
@@ -136,15 +136,13 @@ def test_a_command_bears_the_restart_of_this_machines_control_plane(tmp_path: Pa
     assert f"waiting for the control plane at http://127.0.0.1:{port}" in said
     back = StubApi(port)
     back.answers["GET /namespaces/default/deployments"] = (200, {"items": [], "next": None})
-    work.join(30)
+    work.join(PATIENCE_S)
     back.close()
     assert codes == [0]
 
 
 def test_an_address_that_was_only_named_is_told_as_refused_at_once(tmp_path: Path, capsys: Capture):
-    reserved = socket.create_server(("127.0.0.1", 0))
-    port = reserved.getsockname()[1]
-    reserved.close()
+    (port,) = free_ports(1)
     (tmp_path / "client.json").write_text('{"url": "http://127.0.0.1:1"}')
     env = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_URL": f"http://127.0.0.1:{port}"}
     assert main(["ls"], env) == 5

@@ -10,7 +10,7 @@ HEAVY = ("httpx", "pydantic", "rich", "yaml", "sqlalchemy", "moorage.client", "m
 
 
 def _run(code: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize("args", [["--help"], ["--version"], ["up", "--help"], ["nonsense"]])
@@ -47,7 +47,7 @@ def test_the_version_is_that_of_the_package():
 
 def test_an_unknown_command_is_a_usage_error_that_names_the_nearest():
     done = subprocess.run(
-        [sys.executable, "-m", "moorage.cli.main", "stauts"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "moorage.cli.main", "stauts"], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 2
     assert "moor status" in done.stderr

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from moorage.runners.shimming.kernel import stat_fields
+from tests.ports import free_ports, free_range
 
-LIMIT_S = 120.0
+LIMIT_S = 150.0
 FAKE = str(Path(__file__).parents[2] / "servers" / "fake_model.py")
 
 
@@ -36,14 +37,13 @@ class Moor:
     def __init__(self, root: Path) -> None:
         self.home = root / "home"
         self.umask = -1  # as it is
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-        self.api, self.gateway = (s.getsockname()[1] for s in sockets)
-        for one in sockets:
-            one.close()
+        self.api, self.gateway = free_ports(2)
+        first, last = free_range(10)
         clean = {k: v for k, v in os.environ.items() if not k.startswith("MOORAGE_")}
         self.env = {
             **clean,
             "MOORAGE_HOME": str(self.home),
+            "MOORAGE_AGENT_PORTS": f"{first}-{last}",
             "MOORAGE_API": f"127.0.0.1:{self.api}",
             "MOORAGE_GATEWAY": f"127.0.0.1:{self.gateway}",
         }
@@ -163,7 +163,7 @@ def test_a_port_in_use_is_refused_with_its_owner_and_nothing_is_started(moor: Mo
 
 def test_a_part_that_cannot_start_fails_up_with_its_log_and_leaves_nothing_running(moor: Moor):
     moor.env["MOORAGE_DATABASE_URL"] = f"sqlite:///{moor.home}/no/such/folder/moorage.db"
-    done = moor("up", "--timeout", "60")
+    done = moor("up", "--timeout", "110")
     assert done.returncode == 1
     assert "the server keeps dying" in done.stderr
     assert "last lines of its log" in done.stderr
@@ -173,7 +173,7 @@ def test_a_part_that_cannot_start_fails_up_with_its_log_and_leaves_nothing_runni
 
 def test_up_on_other_addresses_while_up_is_refused_and_says_what_to_do(moor: Moor):
     moor.well("up")
-    done = moor("up", "--port", str(moor.api % 60000 + 1))
+    done = moor("up", "--port", str(free_ports(1)[0]))
     assert done.returncode == 1
     assert "moor down" in done.stderr
 

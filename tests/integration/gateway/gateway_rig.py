@@ -11,7 +11,7 @@ from moorage.decide.serving.routes import Generation, Limits, RouteSpec, TargetS
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.main import Gateway
 
-DEADLINE_S = 10.0
+DEADLINE_S = 90.0
 
 
 class QuietLog:

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from gateway_rig import ModelServer, Seen, get, post, reply, running_gateway, until
+from gateway_rig import DEADLINE_S, ModelServer, Seen, get, post, reply, running_gateway, until
 
 from moorage.gateway.control import Backoff
 from moorage.wire.routing import EndpointRoute, GatewayReport, RoutingTable, Target
@@ -214,7 +214,7 @@ async def start_process(tmp_path: Path, **settings: object) -> Process:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stderr is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             line = await process.stderr.readline()
             assert line, "the process ended before it listened"

@@ -5,7 +5,7 @@ import json
 import resource
 
 import pytest
-from gateway_rig import ModelServer, Rig, Seen, get, post, reply, running_gateway, until
+from gateway_rig import DEADLINE_S, ModelServer, Rig, Seen, get, post, reply, running_gateway, until
 
 from moorage.decide.serving.routes import Limits, RouteSpec
 
@@ -37,7 +37,7 @@ async def test_a_full_queue_is_said_at_once_with_retry_after(rig: Rig) -> None:
     asking = [asyncio.ensure_future(rig.ask(post())) for _ in range(50)]
     done, held = set(), set(asking)
     while len(done) < 40:
-        more, held = await asyncio.wait(held, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        more, held = await asyncio.wait(held, timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
         assert more
         done |= more
     assert {task.result().status for task in done} == {429}
@@ -55,10 +55,10 @@ async def test_none_sees_a_refused_connection_when_the_server_listens_after_it_w
     port = server.port
     await server.stop()
     late = ModelServer(port=port)
-    rig.serve(mode="starting", queue_timeout_s=30.0)
+    rig.serve(mode="starting", queue_timeout_s=DEADLINE_S)
     asking = [asyncio.ensure_future(rig.ask(post())) for _ in range(50)]
     await until(lambda: len(rig.router.find("m").waiting) == 50)
-    rig.serve(late, mode="serve", queue_timeout_s=30.0)
+    rig.serve(late, mode="serve", queue_timeout_s=DEADLINE_S)
     target = rig.router.find("m").targets[0]
     await until(lambda: target.failures >= 2, "connects were refused")
     await late.start(port)
@@ -162,7 +162,7 @@ async def test_a_replica_put_aside_comes_back_when_it_answers(
     for _ in range(10):
         await rig.ask(post())
     back = await ModelServer().start(port)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not back.seen:
             await rig.ask(post())
     await back.stop()
@@ -284,8 +284,8 @@ async def test_deadlines_end_what_hangs(tmp_path, server: ModelServer) -> None: 
         raise ConnectionResetError
 
     server.handler = hang
-    async with running_gateway(tmp_path, head_timeout_s=0.1, body_timeout_s=0.1, keepalive_s=0.1) as rig:
-        rig.serve(server, first_byte_timeout_s=0.1, queue_timeout_s=0.1)
+    async with running_gateway(tmp_path, head_timeout_s=1.0, body_timeout_s=1.0, keepalive_s=1.0) as rig:
+        rig.serve(server, first_byte_timeout_s=1.0, queue_timeout_s=1.0)
         silent, slow_head, slow_body = [await rig.connect() for _ in range(3)]
         slow_head.send(b"GET /livez HTTP/1.1\r\n")
         slow_body.send(b'POST /v1/x HTTP/1.1\r\nHost: g\r\nContent-Length: 50\r\n\r\n{"model"')
@@ -297,7 +297,7 @@ async def test_deadlines_end_what_hangs(tmp_path, server: ModelServer) -> None: 
         assert (await slow_head.answer()).status == 408
         assert (await slow_body.answer()).status == 408
         assert await silent.rest() == b""
-        rig.serve(mode="asleep", queue_timeout_s=0.1)
+        rig.serve(mode="asleep", queue_timeout_s=1.0)
         late = await rig.ask(post())
         assert (late.status, late.error["code"]) == (503, "queue_timeout")
         assert rig.router.find("m").in_flight == 0

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from gateway_rig import ModelServer, Rig, Seen, get, post, reply, until
+from gateway_rig import DEADLINE_S, ModelServer, Rig, Seen, get, post, reply, until
 
 
 async def test_a_request_reaches_the_replica_of_the_model_it_names(rig: Rig, server: ModelServer) -> None:
@@ -240,7 +240,7 @@ async def test_a_large_upload_is_held_back_when_the_model_server_does_not_read(r
     await until(lambda: any(c._reading_paused for c in rig.gateway.hub.clients), "the client is held back")
     assert not uploading.done()
     gate.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         await uploading
     assert (await client.answer()).status == 200
     client.close()
@@ -267,7 +267,7 @@ async def test_a_client_that_does_not_read_holds_the_model_server_back(rig: Rig,
     await until(lambda: any(c._writing_paused for c in rig.gateway.hub.clients), "the model server is held back")
     assert sent < size
     assert head.status == 200
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         body = await client.reader.readexactly(size)
     assert body == b"y" * size
     client.send(get("/livez"))

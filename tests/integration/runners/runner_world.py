@@ -1,7 +1,6 @@
 """A runner under test with ports of its own, a clock that tests move, small servers, and waits with a deadline."""
 
 import asyncio
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Any
 
 from moorage.runners import ModelRunner, ModelSpec, StateChange
 from moorage.runners.shimming.kernel import stat_fields
+from tests.ports import free_ports
 
 PATIENCE_S = 90.0
 FAKE_MODEL = str(Path(__file__).parents[2] / "servers" / "fake_model.py")
@@ -43,7 +43,7 @@ class Server(http.server.ThreadingHTTPServer):
 print("serving", flush=True)
 Server(("127.0.0.1", int(port)), Handler).serve_forever()
 """
-"""Answers every GET with what a file says now (`STATUS BODY`), else as healthy; may hold its stop until it is let go."""
+"""Answers every GET with what a file says now (`STATUS BODY`), else as healthy; may hold its stop until let go."""
 
 
 class SteppedClock:
@@ -158,17 +158,6 @@ async def until(true: Callable[[], Any]) -> Any:
         assert asyncio.get_running_loop().time() < deadline, "did not come true"
         await asyncio.sleep(0.005)
     return found
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, taken all at once so that they differ."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def living(pid: int) -> bool:

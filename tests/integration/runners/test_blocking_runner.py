@@ -8,10 +8,11 @@ import threading
 import time
 
 import pytest
-from runner_world import FAKE_MODEL, free_ports
+from runner_world import FAKE_MODEL, PATIENCE_S
 
 from moorage.domain.errors import ModelNotStarted, ModelShutdown
 from moorage.runners import ModelRunner, ModelSpec, sync
+from tests.ports import free_ports
 
 SPEC = ModelSpec([sys.executable, "-u", FAKE_MODEL, "--port", "{port}"], model="fake")
 
@@ -21,7 +22,7 @@ def _runner(**settings):
 
 
 def wait_until(true) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < deadline, "did not come true"
         time.sleep(0.01)
@@ -77,6 +78,6 @@ def test_threads_may_call_at_the_same_time() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(PATIENCE_S)
         assert states == ["running"] * 4
         assert runner.info("m").restarts == 0

@@ -5,18 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runner_world import PATIENCE_S, World, free_ports, living, until
+from runner_world import PATIENCE_S, World, living, until
 
 from moorage.clock import SystemClock
 from moorage.domain.errors import ImageError, MaxRestartsExceeded, RunnerError
 from moorage.domain.states import RunnerState as S
 from moorage.runners import ModelSpec
-from tests.engines import IMAGE, Engine, running
+from tests.engines import IMAGE, Engine
+from tests.ports import free_ports
 
 ROOT = Path(__file__).parents[3]
 SERVE = ("/bin/sh", "-c", "echo serving; exec httpd -f -p 127.0.0.1:{port} -h /www")
@@ -35,12 +35,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture(scope="module", params=["podman", "docker"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    with running(request.param) as it:
-        yield it
 
 
 def _runner(world: World, engine: Engine, **settings: Any):
@@ -85,7 +79,7 @@ async def test_a_limit_of_two_gives_exactly_two_restarts(world: World, engine: E
         await runner.start("m", _spec(engine, "/bin/sh", "-c", "echo dying; exit 3"))
     info = runner.info("m")
     assert (info.restarts, info.last_failure.exit_code, info.last_failure.log) == (2, 3, "dying")
-    assert world.path_of("m") == ["pulling", "loading", "loading", "loading", "error"]
+    await until(lambda: world.path_of("m") == ["pulling", "loading", "loading", "loading", "error"])
 
 
 async def test_exit_zero_of_a_container_is_stopped(world: World, engine: Engine) -> None:

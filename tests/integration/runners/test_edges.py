@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runner_world import PATIENCE_S, World, free_ports, living, until
+from runner_world import PATIENCE_S, World, living, until
 
 from moorage.domain.errors import (
     Conflict,
@@ -22,6 +22,7 @@ from moorage.domain.errors import (
 )
 from moorage.domain.states import RunnerState as S
 from moorage.runners import ModelSpec
+from tests.ports import free_ports
 
 # Restarts and stops that meet
 
@@ -88,7 +89,8 @@ async def test_many_restarts_of_one_model_leave_one_server(world: World) -> None
         await until(lambda n=n: len(world.starts()) == n + 1 and runner.info("m").restarts == n)
         await until(lambda: runner.state("m") == S.RUNNING)
         os.kill(runner.info("m").pid, signal.SIGKILL)
-    await until(lambda: runner.info("m").restarts == 12 and runner.state("m") == S.RUNNING)
+    await until(lambda: len(world.starts()) == 13 and runner.info("m").restarts == 12)
+    await until(lambda: runner.state("m") == S.RUNNING)
     assert [pid for pid, _ in world.starts() if living(pid)] == [runner.info("m").pid]
     assert len({port for _, port in world.starts()}) == 1
 
@@ -197,9 +199,14 @@ async def test_a_crash_while_loading_is_restarted_within_the_limit(world: World)
 
 
 async def test_a_server_that_is_not_ready_in_time_is_ended_and_counts(world: World) -> None:
-    runner = world.runner(restart_limit=1, restart_delay=0, ready_timeout=0.3)
+    runner = world.runner(restart_limit=1, restart_delay=0, ready_timeout=600.0)
+    starting = asyncio.create_task(runner.start("m", world.shell("exec sleep 1000", ready_path="/health")))
+    for n in range(2):
+        await until(lambda n=n: len(world.starts()) == n + 1 and runner.info("m").restarts == n)
+        await until(lambda: runner.info("m").reason.code == "ready.waiting")
+        world.clock.advance(600.0)
     with pytest.raises(ServerReadyTimeout):
-        await runner.start("m", world.shell("exec sleep 1000", ready_path="/health"))
+        await starting
     assert len(world.starts()) == 2
     assert not any(living(pid) for pid, _ in world.starts())
     with pytest.raises(MaxRestartsExceeded):
@@ -269,7 +276,7 @@ async def test_log_numbers_go_on_over_restarts_and_what_is_gone_is_told(world: W
     for n in range(2):
         await until(lambda n=n: len(world.starts()) == n + 1 and runner.info("m").restarts == n)
         await _until_lines(runner, 3 * (n + 1))
-        os.kill(runner.info("m").pid, signal.SIGKILL)
+        os.kill(world.starts()[n][0], signal.SIGKILL)
     await until(lambda: runner.info("m").restarts == 2 and runner.state("m") == S.RUNNING)
     for _ in range(3):
         await runner.restart("m")
@@ -285,11 +292,12 @@ async def test_log_numbers_go_on_over_restarts_and_what_is_gone_is_told(world: W
 
 async def test_the_last_words_are_those_of_the_start_that_failed(world: World) -> None:
     runner = world.runner(restart_delay=0, restart_limit=9)
-    spec = world.shell("for i in $(seq 80); do echo $$ $i; done; printf end; exec sleep 1000")
+    # The last whole line and what follows it are one write: who sees the one line has the other too.
+    spec = world.shell("for i in $(seq 79); do echo $$ $i; done; printf '%s 80\\nend' $$; exec sleep 1000")
     await runner.start("m", spec)
     for n in range(3):
         await until(lambda n=n: len(world.starts()) == n + 1 and runner.info("m").restarts == n)
-        pid = runner.info("m").pid
+        pid = world.starts()[n][0]
         await _until_lines(runner, 80 * (n + 1) + n)
         os.kill(pid, signal.SIGKILL)
         log = await until(lambda n=n: runner.info("m").restarts == n + 1 and runner.info("m").last_failure.log)

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from runner_world import FAKE_MODEL, PATIENCE_S, World, free_ports, living, until
+from runner_world import FAKE_MODEL, PATIENCE_S, World, living, until
+
+from tests.ports import free_ports
 
 OWNER = """
 import asyncio, os, sys
