@@ -1,40 +1,43 @@
-"""`moor why`: why a deployment or run is as it is, from the rows and by running the scheduler's own predicates.
+"""`moor why`: why a deployment or run is as it is, from the rows and by running the scheduler itself.
 
-Nothing here re-tells a rule: machines are looked at by `decide/scheduling/cycle.look_at`, and a proposed change is
-verified by looking again with the change made.
+Nothing here re-tells a rule: a waiting run's answer is that of the very cycle that would run now, and a proposed change
+is verified by running it again with the change made (`decide/scheduling/whatif`).
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import takewhile
 from typing import Any
 
-from moorage.control.scheduling import load_rooms
+from moorage.control.scheduling import load
 from moorage.control.views_serving import open_operation
-from moorage.decide.scheduling.cycle import Look, look_at, ordered, waiting_reason
-from moorage.decide.scheduling.snapshot import Placement, Request, Room, SchedulingSnapshot, owner_of
+from moorage.decide.scheduling import explain, whatif
+from moorage.decide.scheduling.assign import Outcome, decide
+from moorage.decide.scheduling.book import Book
+from moorage.decide.scheduling.order import Entry, Unit
+from moorage.decide.scheduling.writes import wait_reason
 from moorage.decide.serving.phase import deployment_phase
 from moorage.decide.serving.readiness import first_unready
+from moorage.domain.catalogue import ANOTHER_NAMESPACE
 from moorage.domain.errors import NotFound
 from moorage.domain.nouns import Deployment, Noun, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import Reason
 from moorage.domain.states import TERMINAL_REPLICA, WorkerState
-from moorage.ports import Store
+from moorage.ports import Clock, Store
 
 Answer = dict[str, Any]
 EXAMPLES = 3
+AHEAD_MAX = 20
 
 
 class Explanation:
     """Answers why.
 
     Args:
-        store: where rows are.
+        store, clock: outside.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
 
     async def why(self, ns: str, name: str) -> Answer:
         """A Why object of the deployment or run of that name.
@@ -94,69 +97,57 @@ class Explanation:
                     "reason": _wire(active.reason),
                 }
             return answer
-        run = next(r for r in runs if r.uid == waiting.run)
-        rooms = await load_rooms(self._store)
-        look = look_at(Request.of(waiting), Placement.of(run), owner_of(waiting), rooms)
-        if not look.fits:
-            answer["reason"] = waiting_reason(Request.of(waiting), look).to_wire()
-        answer["queue"] = await self._queue(waiting, run)
-        answer["machines"] = grouped(look)
-        answer["changes"] = changes(Request.of(waiting), Placement.of(run), owner_of(waiting), rooms)
+        snapshot = await load(self._store, self._clock.now())
+        book = Book.of(snapshot)
+        entry = next((e for e in book.queue if e.worker.uid == waiting.uid), None)
+        if entry is not None:
+            answer |= _waiting(book, entry, decide(book, snapshot.now), snapshot.now)
         return answer
 
-    async def _queue(self, worker: Worker, run: Run) -> Answer:
-        waiting = await self._store.find(Worker, state=WorkerState.PENDING)
-        pending = tuple(w for w in waiting if w.machine is None)
-        runs = {r.uid: r for r in await self._store.find(Run, uid=sorted({w.run for w in pending}))} if pending else {}
-        order = ordered(pending, SchedulingSnapshot(0.0, pending, runs, ()))
-        ahead = list(takewhile(lambda w: w.uid != worker.uid, order))
-        names = [w.name if w.namespace == run.namespace else "work in another namespace" for w in ahead]
-        return {"position": len(ahead) + 1, "ahead": names[:20]}
+
+def _waiting(book: Book, entry: Entry, outcome: Outcome, now: float) -> Answer:
+    """The part of an answer that is about a place."""
+    wait = next((w for w in outcome.waits if entry in w.unit.members), None)
+    unit = wait.unit if wait is not None else Unit((entry,))
+    found: Answer = {
+        "queue": _queue(book, entry),
+        "machines": grouped(outcome, entry),
+        "changes": [],
+    }
+    if wait is not None:
+        found["reason"] = wait_reason(book, outcome, wait).to_wire()
+        remedies = whatif.remedies(book, unit, now)
+        found["changes"] = [{"change": r.change, "effect": r.effect, "verified": True} for r in remedies]
+    return found
 
 
-def grouped(look: Look) -> list[Answer]:
-    """Machines with the same reasons together, the largest group first."""
-    groups: Counter[tuple[str, ...]] = Counter()
-    kept: dict[tuple[str, ...], tuple[list[str], tuple[Reason, ...]]] = {}
-    for room, reasons in look.refused:
-        key = tuple(sorted(r.message for r in reasons))
-        groups[key] += 1
-        kept.setdefault(key, ([], reasons))[0].append(room.machine.name)
+def _queue(book: Book, entry: Entry) -> Answer:
+    """Its place among all that waits, and who is before it; work of other namespaces is not named."""
+    ahead: list[str] = []
+    for other in book.queue:
+        if other is entry:
+            break
+        ahead.append(other.worker.name if other.worker.namespace == entry.run.namespace else ANOTHER_NAMESPACE)
+    return {"position": len(ahead) + 1, "ahead": ahead[:AHEAD_MAX]}
+
+
+def grouped(outcome: Outcome, entry: Entry) -> list[Answer]:
+    """Machines with the same reasons together, the largest group first; before them those on which it fits."""
+    fleet = outcome.ledger.fleet
+    found = explain.groups(outcome.ledger, entry)
     rows = [
-        {"reasons": [r.to_wire() for r in kept[key][1]], "count": count, "examples": kept[key][0][:EXAMPLES]}
-        for key, count in groups.most_common()
+        {
+            "reasons": [r.to_wire() for r in refused.reasons],
+            "count": len(refused.rows),
+            "examples": [fleet.room(row).machine.name for row in refused.rows[:EXAMPLES]],
+        }
+        for refused in found
     ]
-    if look.fits:
-        names = [room.machine.name for room in look.fits]
+    refused_rows = {row for refused in found for row in refused.rows}
+    names = sorted(room.machine.name for room in fleet.rooms() if fleet.row(room.machine.uid) not in refused_rows)
+    if names:
         rows.insert(0, {"reasons": [], "count": len(names), "examples": names[:EXAMPLES]})
     return rows
-
-
-def changes(request: Request, placement: Placement, owner: str, rooms: Sequence[Room]) -> list[Answer]:
-    """The smallest single changes after which it would fit, each verified by looking again with it made."""
-    tried: list[tuple[str, Request, Placement, Sequence[Room]]] = []
-    for gpus in range(request.gpus - 1, 0, -1):
-        tried.append((f"ask for {gpus} GPUs instead of {request.gpus}", replace(request, gpus=gpus), placement, rooms))
-    if request.models:
-        tried.append(("allow any GPU model", replace(request, models=()), placement, rooms))
-    if request.memory_bytes:
-        tried.append(("ask for no memory in particular", replace(request, memory_bytes=0), placement, rooms))
-    if request.cpu_milli:
-        tried.append(("ask for less CPU", replace(request, cpu_milli=0), placement, rooms))
-    if placement.labels:
-        tried.append(("drop placement.labels", request, replace(placement, labels={}), rooms))
-    if placement.machines:
-        tried.append(("drop placement.machines", request, replace(placement, machines=()), rooms))
-    for room in rooms:
-        if room.machine.cordoned is not None:
-            opened = [replace(r, machine=replace(r.machine, cordoned=None)) if r is room else r for r in rooms]
-            tried.append((f"uncordon machine {room.machine.name}", request, placement, opened))
-    out: list[Answer] = []
-    for change, asked, where, fleet in tried:
-        found = look_at(asked, where, owner, fleet)
-        if found.fits:
-            out.append({"change": change, "effect": f"starts on {found.fits[0].machine.name}", "verified": True})
-    return out
 
 
 def _unready(replica: Replica | None) -> Answer | None:

@@ -12,7 +12,7 @@ from moorage.control.paging import Page, page
 from moorage.control.views import JsonObject, change_object, operation_object, tombstone_object
 from moorage.control.views_running import machine_object, run_object, worker_object
 from moorage.control.views_serving import Surroundings, deployment_object, replica_object, revision_object
-from moorage.decide.scheduling.cycle import ordered
+from moorage.decide.scheduling.order import ordered
 from moorage.decide.scheduling.snapshot import SchedulingSnapshot
 from moorage.domain.errors import NotFound
 from moorage.domain.nouns import Deployment, Machine, Noun, Operation, Replica, Revision, Run, Worker

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from moorage.decide.scheduling.book import room_of
 from moorage.decide.scheduling.cycle import schedule
-from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot, owner_of
+from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot
 from moorage.domain.changes import Change, Fence
 from moorage.domain.errors import StaleVersion
 from moorage.domain.nouns import Machine, Run, Worker
@@ -34,7 +35,7 @@ class SchedulingStep:
     async def __call__(self, key: str) -> float | None:
         """One cycle; returns when the next waiting worker becomes eligible."""
         del key
-        snapshot = await self.load()
+        snapshot = await load(self._store, self._clock.now())
         if not snapshot.pending:
             return None
         cycle = schedule(snapshot, self.fence)
@@ -51,37 +52,28 @@ class SchedulingStep:
             return True
         return False
 
-    async def load(self) -> SchedulingSnapshot:
-        """What a cycle sees."""
-        waiting = await self._store.find(Worker, state=WorkerState.PENDING)
-        pending = tuple(w for w in waiting if w.machine is None)
-        runs: dict[str, Run] = {}
-        rooms: tuple[Room, ...] = ()
-        if pending:
-            runs = {r.uid: r for r in await self._store.find(Run, uid=sorted({w.run for w in pending}))}
-            rooms = await load_rooms(self._store)
-        return SchedulingSnapshot(self._clock.now(), pending, runs, rooms)
 
-
-async def load_rooms(store: Store) -> tuple[Room, ...]:
-    """Every machine with what is held on it."""
-    machines = [m for m in await store.find(Machine) if m.state is not MachineState.REMOVED]
+async def load(store: Store, now: float) -> SchedulingSnapshot:
+    """Everything a cycle sees."""
+    waiting = await store.find(Worker, state=WorkerState.PENDING)
+    pending = tuple(w for w in waiting if w.machine is None)
+    if not pending:
+        return SchedulingSnapshot(now, (), {}, ())
     held: dict[str, list[Mapping[str, Any]]] = {}
     for holding in await store.holdings():
         held.setdefault(str(holding["machine"]), []).append(holding)
-    placed: dict[str, set[str]] = {}
     uids = sorted({str(h["worker"]) for rows in held.values() for h in rows})
-    for worker in await store.find(Worker, uid=uids) if uids else ():
-        if worker.machine:
-            placed.setdefault(worker.machine, set()).add(owner_of(worker))
-    return tuple(_room(m, held.get(m.uid, []), frozenset(placed.get(m.uid, ()))) for m in machines)
-
-
-def _room(machine: Machine, held: list[Mapping[str, Any]], owners: frozenset[str]) -> Room:
-    return Room(
-        machine,
-        cpu_milli=sum(int(h["cpu_milli"]) for h in held),
-        memory_bytes=sum(int(h["memory_bytes"]) for h in held),
-        gpus=frozenset(int(g) for h in held for g in h["gpus"]),
-        owners=owners,
+    standing = {w.uid: w for w in (await store.find(Worker, uid=uids) if uids else ())}
+    runs = {w.run for w in (*pending, *standing.values())}
+    rooms = tuple(
+        room_of(Room(m), held.get(m.uid, ()), _present(held.get(m.uid, ()), standing))
+        for m in await store.find(Machine)
+        if m.state is not MachineState.REMOVED
     )
+    return SchedulingSnapshot(
+        now, pending, {r.uid: r for r in await store.find(Run, uid=sorted(runs))}, rooms, tuple(standing.values())
+    )
+
+
+def _present(held: Iterable[Mapping[str, Any]], standing: Mapping[str, Worker]) -> Iterable[Worker]:
+    return (standing[str(h["worker"])] for h in held if str(h["worker"]) in standing)

@@ -36,7 +36,7 @@ async def test_a_model_whose_probe_fails_is_explained_in_why_and_status_until_it
     why = reason("live.failing", n=3, error="status 500")
     await agent.report(told, ready=False, ready_why=why.to_wire())
     await deployment_says(plane, "deploy.unready")
-    answer = await Explanation(plane.store).why("default", "gemma")
+    answer = await Explanation(plane.store, plane.clock).why("default", "gemma")
     assert answer["phase"] == "DEPLOYING"
     assert "3 probes in a row failed: status 500" in answer["reason"]["message"]
     assert answer["unready"]["reason"]["code"] == "replica.withdrawn"
@@ -46,7 +46,7 @@ async def test_a_model_whose_probe_fails_is_explained_in_why_and_status_until_it
     assert "3 probes in a row failed" in shown["reason"]["message"]
     await agent.report(told, ready=True, address="127.0.0.1:18000")
     await deployment_says(plane, "deploy.ready")
-    answer = await Explanation(plane.store).why("default", "gemma")
+    answer = await Explanation(plane.store, plane.clock).why("default", "gemma")
     assert (answer["phase"], answer["unready"]) == ("ACTIVE", None)
     (shown,) = await Reader(plane.store, plane.clock, "http://gateway").replicas("default", "gemma")
     assert shown["reason"]["code"] == "replica.ready"
@@ -62,7 +62,7 @@ async def test_a_model_that_never_gets_ready_is_explained_with_what_its_server_a
     row = await deployment_says(plane, "deploy.unready")
     assert row.reason is not None
     assert row.reason.message == f"0 of 1 replicas ready: {why.message}"
-    answer = await Explanation(plane.store).why("default", "gemma")
+    answer = await Explanation(plane.store, plane.clock).why("default", "gemma")
     assert (answer["phase"], answer["unready"]["reason"]["message"]) == (
         "LOADING_MODEL",
         f"Not ready yet: {why.message}",
@@ -73,7 +73,7 @@ async def test_a_model_that_fits_nowhere_is_explained_by_its_queue_alone(plane: 
     await Agent(plane).join(cpu_milli=100)
     await plane.apply(resources={"cpu": "1"})
     await deployment_says(plane, "deploy.unready")
-    answer = await Explanation(plane.store).why("default", "gemma")
+    answer = await Explanation(plane.store, plane.clock).why("default", "gemma")
     assert answer["queue"]["position"] == 1
     assert answer["unready"] is None
     assert answer["machines"]

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from moorage.decide.scheduling.cycle import Look, look_at, ordered, schedule, waiting_reason
-from moorage.decide.scheduling.feasible import free_gpus, refusals
-from moorage.decide.scheduling.score import best
-from moorage.decide.scheduling.snapshot import Placement, Request, Room, SchedulingSnapshot
+from moorage.decide.scheduling.cycle import schedule
+from moorage.decide.scheduling.feasible import refusals
+from moorage.decide.scheduling.fleet import Fleet, devices
+from moorage.decide.scheduling.ledger import Ledger
+from moorage.decide.scheduling.order import ordered
+from moorage.decide.scheduling.snapshot import Ask, Placement, Request, Room, SchedulingSnapshot
 from moorage.domain.changes import Change, Hold, Update
 from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.reasons import reason
@@ -116,28 +118,34 @@ def test_order_is_priority_then_submission_then_rank_then_uid() -> None:
 def test_every_reason_that_keeps_a_worker_off_a_machine(
     where: Room, request_: Request, placement: Placement, codes: list[str]
 ) -> None:
-    assert [r.code for r in refusals(request_, placement, "me", where)] == codes
+    ask = Ask.of(request_, placement)
+    apart = "me" if placement.spread == "machine" else None
+    assert [r.code for r in refusals(ask, where, apart)] == codes
 
 
 def test_a_refusal_says_how_much_is_asked_and_free() -> None:
-    (cpu,) = refusals(Request(cpu_milli=2500), Placement(), "me", room(cpu_milli=3000))
+    (cpu,) = refusals(Ask(Request(cpu_milli=2500)), room(cpu_milli=3000))
     assert dict(cpu.params) == {"need": 2500, "free": 1000}
-    (risky,) = refusals(
-        Request(gpus=2, healthy_only=True), Placement(), "me", room(gpus=(gpu(0), gpu(1, health="at_risk")))
-    )
+    (risky,) = refusals(Ask(Request(gpus=2, healthy_only=True)), room(gpus=(gpu(0), gpu(1, health="at_risk"))))
     assert dict(risky.params) == {"need": 2, "free": 1, "at_risk": 1}
 
 
 def test_the_lowest_free_gpus_of_the_asked_kind_are_taken() -> None:
     where = room(gpus=(gpu(0), gpu(1, "A100"), gpu(2), gpu(3, health="faulty"), gpu(4)), held=(0,))
-    assert free_gpus(Request(gpus=2, models=("H100",)), where) == (2, 4)
+    ledger = Ledger(Fleet([where]))
+    spot = ledger.spot(Ask(Request(gpus=2, models=("H100",))), 0)
+    assert devices(where.machine, spot.gpus) == (2, 4)
+
+
+def chosen(rooms: tuple[Room, ...], **request: Any) -> str:
+    return placed(schedule(snapshot(worker("w", **request), rooms=rooms)).changes)["w"]
 
 
 def test_the_machine_left_with_the_least_is_taken_and_ties_go_to_the_name() -> None:
     whole, half = room("whole", (gpu(0), gpu(1))), room("half", (gpu(0), gpu(1)), held=(0,))
-    assert best(Request(gpus=1), [whole, half]).machine.name == "half"
-    assert best(Request(cpu_milli=1), [whole, room("plain")]).machine.name == "plain"
-    assert best(Request(), [room("b"), room("a")]).machine.name == "a"
+    assert chosen((whole, half), gpus={"count": 1}) == "m-half"
+    assert chosen((whole, room("plain")), cpu_milli=1) == "m-plain"
+    assert chosen((room("b"), room("a"))) == "m-a"
 
 
 def test_one_cycle_never_gives_a_gpu_twice() -> None:
@@ -217,14 +225,22 @@ def test_a_run_that_is_to_end_gets_no_place() -> None:
 def test_never_is_told_apart_from_not_now(
     rooms: tuple[Room, ...], request_: Request, code: str, params: dict[str, Any]
 ) -> None:
-    look = look_at(request_, Placement(), "me", rooms)
-    assert not look.fits
-    why = waiting_reason(request_, look)
-    assert (why.code, dict(why.params)) == (code, params)
+    (change,) = schedule(snapshot(asking(request_), rooms=rooms)).changes
+    (update,) = change.writes
+    assert isinstance(update, Update)
+    assert update.reason is not None
+    assert (update.reason.code, dict(update.reason.params)) == (code, params)
+
+
+def asking(request_: Request) -> Worker:
+    return worker(cpu_milli=request_.cpu_milli, memory_bytes=request_.memory_bytes, gpus={"count": request_.gpus})
 
 
 def test_a_removed_machine_is_not_there() -> None:
-    assert look_at(Request(), Placement(), "me", (room(state=MachineState.REMOVED),)) == Look((), ())
+    (change,) = schedule(snapshot(worker(), rooms=(room(state=MachineState.REMOVED),))).changes
+    assert isinstance(update := change.writes[0], Update)
+    assert update.reason is not None
+    assert update.reason.code == "place.no_machines"
 
 
 def test_a_wait_is_explained_once_and_again_only_when_a_reason_changes() -> None:
@@ -253,5 +269,5 @@ def test_a_waiter_that_does_not_fit_blocks_nobody_behind_it() -> None:
 
 def test_the_same_snapshot_gives_the_same_cycle() -> None:
     seen = snapshot(*(worker(f"w{n}", run=f"r{n}", cpu_milli=1500) for n in range(6)), rooms=(room("b"), room("a")))
-    assert schedule(seen) == schedule(seen)
+    assert schedule(seen).changes == schedule(seen).changes
     assert reason("place.no_machines").code == "place.no_machines"

@@ -1,43 +1,148 @@
-"""Whether a worker fits a machine, and every reason why not. The scheduler and `why` both call exactly this."""
+"""Whether a worker fits a machine, and every reason why not. The scheduler and `why` both ask exactly this.
+
+`mask` answers for the whole fleet at once and decides; `refusals` words it for one machine. A property test holds the
+two together: a machine fits exactly when it has no refusal.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from moorage.decide.scheduling.snapshot import Placement, Request, Room
+import numpy as np
+
+from moorage.decide.scheduling.fleet import Bools, Fleet, closed_by, matches, seen_gpus, usable
+from moorage.decide.scheduling.ledger import Ledger
+from moorage.decide.scheduling.snapshot import Ask, Request, Room, Topology
+from moorage.domain.nouns import Machine
 from moorage.domain.reasons import Reason, reason
-from moorage.domain.states import MachineState
+
+_DETAIL = {"node.not_ready": "state", "node.cordoned": "why", "node.refuses_runs": "why", "node.pressure": "condition"}
+"""The param of each reason that closes a machine."""
 
 
-def refusals(request: Request, placement: Placement, owner: str, room: Room) -> tuple[Reason, ...]:
+def mask(ledger: Ledger, ask: Ask, apart: str | None = None) -> Bools:
+    """The machines on which one such worker fits now.
+
+    Args:
+        apart: it takes a machine on which this owner has no worker yet.
+    """
+    found = takes(ledger.fleet, ask) & ledger.enough(ask)
+    if apart is not None:
+        found[list(ledger.rows_of(apart))] = False
+    return found
+
+
+def takes(fleet: Fleet, ask: Ask) -> Bools:
+    """The machines that are open and take such work, whatever is free there."""
+    found: Bools = fleet.base("open").copy()
+    for column in _suits(fleet, ask):
+        found &= column
+    return found
+
+
+def _suits(fleet: Fleet, ask: Ask) -> Iterator[Bools]:
+    """One column for each rule between the work and a machine."""
+    for key, value in ask.labels:
+        yield fleet.column(("label", key, value), partial(_labelled, key=key, value=value))
+    yield fleet.column(("accepts", ask.labels), partial(_accepts, labels=ask.labels))
+    yield fleet.column(("engine", ask.runner), lambda machine: ask.runner in machine.engines)
+    if ask.machines:
+        yield fleet.column(("named", ask.machines), lambda machine: machine.name in ask.machines)
+
+
+def parts(ledger: Ledger, ask: Ask, apart: str | None) -> Iterator[Bools]:
+    """What `mask` is made of, one column a rule: machines whose columns are the same refuse for the same reasons."""
+    request = ask.request
+    yield from _suits(ledger.fleet, ask)
+    yield ledger.cpu >= request.cpu_milli
+    yield ledger.memory >= request.memory_bytes
+    if request.gpus:
+        yield ledger.free_gpus(ask) >= request.gpus
+        yield ledger.fleet.kind(of_any_health(request)) > 0
+        yield (ledger.fleet.kind(of_any_health(request)) & ~ledger.fleet.base("usable")) == 0
+    if apart is not None:
+        column = np.ones(ledger.fleet.height, np.bool_)
+        column[list(ledger.rows_of(apart))] = False
+        yield column
+
+
+def ever(fleet: Fleet, ask: Ask) -> Bools:
+    """The machines that could hold one such worker if nothing else were there."""
+    request = ask.request
+    found: Bools = (fleet.base("limit_cpu") >= request.cpu_milli) & (fleet.base("limit_memory") >= request.memory_bytes)
+    if request.gpus:
+        found &= np.bitwise_count(fleet.kind(of_any_health(request))) >= request.gpus
+    found &= fleet.base("here")
+    return found
+
+
+def of_any_health(request: Request) -> Request:
+    """The same GPUs, healthy or at risk: a risk passes, a model does not change."""
+    return Request(
+        gpus=request.gpus,
+        vendor=request.vendor,
+        models=request.models,
+        gpu_memory_bytes=request.gpu_memory_bytes,
+    )
+
+
+def _labelled(machine: Machine, *, key: str, value: str) -> bool:
+    return str(machine.labels.get(key)) == value
+
+
+def _accepts(machine: Machine, *, labels: Sequence[tuple[str, str]]) -> bool:
+    """Whether the work selects one of the labels that the machine insists on, if it insists on any."""
+    offered = {entry for key, value in labels for entry in (key, f"{key}={value}")}
+    return not machine.accepts or any(entry in offered for entry in machine.accepts)
+
+
+def with_fabric(fleet: Fleet, topology: Topology) -> Bools:
+    """The machines with an active port of the fabric that a run wants, fast enough."""
+    fabric, gbps = topology.fabric, topology.min_gbps
+    found: Bools = fleet.column(("fabric", fabric, gbps), lambda machine: _fastest(machine, fabric) >= max(gbps, 0.0))
+    return found
+
+
+def _fastest(machine: Machine, fabric: str | None) -> float:
+    """Gb/s of the fastest active port of that fabric; -1 without one. `rdma` is any fabric."""
+    ports = (p for p in machine.capacity.get("fabrics") or () if p.get("active", True))
+    return max((float(p.get("gbps") or 0) for p in ports if fabric in (p.get("fabric"), "rdma")), default=-1.0)
+
+
+# In words, for one machine
+
+
+def fabric_refusals(machine: Machine, topology: Topology) -> Iterator[Reason]:
+    """Why a machine does not have the fabric that a run wants."""
+    fastest = _fastest(machine, topology.fabric)
+    if fastest < 0:
+        yield reason("node.no_rdma")
+    elif fastest < topology.min_gbps:
+        yield reason("node.slow_fabric", gbps=topology.min_gbps, fastest=fastest)
+
+
+def refusals(ask: Ask, room: Room, apart: str | None = None) -> tuple[Reason, ...]:
     """Every reason that keeps the worker off this machine; empty means it fits now."""
-    return tuple(_machine_refusals(room)) or tuple(_work_refusals(request, placement, owner, room))
+    return tuple(_machine_refusals(room.machine)) or tuple(_work_refusals(ask, room, apart))
 
 
-def _machine_refusals(room: Room) -> Iterator[Reason]:
-    machine = room.machine
-    if machine.state is not MachineState.READY:
-        yield reason("node.not_ready", state=str(machine.state))
-    if not machine.capacity:
-        yield reason("node.no_capacity")
-    if machine.cordoned is not None:
-        yield reason("node.cordoned", why=machine.cordoned)
-    for condition in machine.pressure:
-        yield reason("node.pressure", condition=condition)
+def _machine_refusals(machine: Machine) -> Iterator[Reason]:
+    for code, detail in closed_by(machine):
+        yield reason(code, **({_DETAIL[code]: detail} if code in _DETAIL else {}))
 
 
-def _work_refusals(request: Request, placement: Placement, owner: str, room: Room) -> Iterator[Reason]:
-    machine = room.machine
-    labels: Mapping[str, Any] = machine.labels
-    if placement.machines and machine.name not in placement.machines:
+def _work_refusals(ask: Ask, room: Room, apart: str | None) -> Iterator[Reason]:
+    machine, request = room.machine, ask.request
+    if ask.machines and machine.name not in ask.machines:
         yield reason("node.not_selected")
-    for key, value in placement.labels.items():
-        if str(labels.get(key)) != str(value):
+    for key, value in ask.labels:
+        if not _labelled(machine, key=key, value=value):
             yield reason("node.lacks_label", k=key, v=value)
-    if machine.accepts and not _accepted(machine.accepts, placement.labels):
+    if not _accepts(machine, labels=ask.labels):
         yield reason("node.label_not_accepted")
-    if placement.runner not in machine.engines:
-        yield reason("node.no_engine", runner=placement.runner)
-    if placement.spread == "machine" and owner in room.owners:
+    if ask.runner not in machine.engines:
+        yield reason("node.no_engine", runner=ask.runner)
+    if apart is not None and apart in room.owners:
         yield reason("node.holds_worker")
     if request.cpu_milli > room.free_cpu_milli:
         yield reason("node.cpu", need=request.cpu_milli, free=max(0, room.free_cpu_milli))
@@ -47,49 +152,34 @@ def _work_refusals(request: Request, placement: Placement, owner: str, room: Roo
         yield from _gpu_refusals(request, room)
 
 
-def _accepted(accepts: Sequence[str], labels: Mapping[str, str]) -> bool:
-    return any(entry in labels or entry in {f"{k}={v}" for k, v in labels.items()} for entry in accepts)
-
-
 def _gpu_refusals(request: Request, room: Room) -> Iterator[Reason]:
-    kind = [g for g in room.machine.capacity.get("gpus", ()) if matches(request, g)]
-    if len(kind) == 0:
+    kind = [g for g in seen_gpus(room.machine) if matches(request, g)]
+    if not kind:
         yield reason("node.no_gpu_match", wanted=wanted(request))
         return
     free = [g for g in kind if int(g["index"]) not in room.gpus]
-    usable = [g for g in free if g.get("health", "ok") != "faulty"]
+    good = [g for g in free if usable(g)]
+    healthy = [g for g in good if g.get("health", "ok") == "ok"]
+    if len(healthy if request.healthy_only else good) >= request.gpus:
+        return
     if request.healthy_only:
-        healthy = [g for g in usable if g.get("health", "ok") == "ok"]
-        if len(healthy) < request.gpus:
-            yield reason("node.healthy_gpus", need=request.gpus, free=len(healthy), at_risk=len(usable) - len(healthy))
-    elif len(usable) < request.gpus:
-        yield reason("node.gpus", need=request.gpus, free=len(usable))
+        yield reason("node.healthy_gpus", need=request.gpus, free=len(healthy), at_risk=len(good) - len(healthy))
+    else:
+        yield reason("node.gpus", need=request.gpus, free=len(good))
+    for gpu in free:
+        yield from _spoilt(gpu)
 
 
-def free_gpus(request: Request, room: Room) -> tuple[int, ...]:
-    """Indexes of the GPUs this request would take, lowest first; shorter than asked when it does not fit."""
-    usable = [
-        int(g["index"])
-        for g in room.machine.capacity.get("gpus", ())
-        if matches(request, g)
-        and int(g["index"]) not in room.gpus
-        and g.get("health", "ok") != "faulty"
-        and (not request.healthy_only or g.get("health", "ok") == "ok")
-    ]
-    return tuple(sorted(usable)[: request.gpus])
-
-
-def matches(request: Request, gpu: Mapping[str, Any]) -> bool:
-    """Whether a GPU is of the kind asked for."""
-    return (
-        (request.vendor is None or gpu.get("vendor") == request.vendor)
-        and (not request.models or gpu.get("model") in request.models)
-        and int(gpu.get("memory_bytes", 0)) >= request.gpu_memory_bytes
-    )
+def _spoilt(gpu: Mapping[str, Any]) -> Iterator[Reason]:
+    """What keeps all work off one GPU."""
+    if gpu.get("fault"):
+        yield reason("node.gpu_fault", index=int(gpu["index"]), fault=str(gpu["fault"]))
+    if gpu.get("foreign_bytes"):
+        yield reason("node.gpu_foreign", index=int(gpu["index"]), bytes=int(gpu["foreign_bytes"]))
 
 
 def wanted(request: Request) -> str:
-    """The kind asked for, in words."""
+    """The kind of GPU asked for, in words."""
     parts = [request.vendor or "", " or ".join(request.models)]
     text = " ".join(p for p in parts if p) or "GPU"
     if request.gpu_memory_bytes:

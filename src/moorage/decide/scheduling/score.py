@@ -1,21 +1,96 @@
-"""Which of the machines that fit is taken: the one left with the least, so that whole machines stay free.
+"""Which of the machines that fit is taken: the one whose free GPUs lose least of their use, then the fullest.
 
-Best fit on the scarcest resource first (GPUs, then memory, then CPU); ties go to the name, so that a cycle replays.
+Fragmentation Gradient Descent (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): a free GPU is a fragment for a
+kind of work that the machine cannot take, fragmentation is the expected number of fragments over the kinds of work that
+the cluster sees, and each worker goes where it makes that number grow least. Kinds are the numbers of whole GPUs that
+live work asks for, by how often; a GPU left without the CPU or memory that usually goes with one is a fragment for all.
+So machines that are whole stay whole for large gangs, and work without GPUs keeps off the machines that have them. Ties
+go to best fit (GPUs, memory, CPU left), then to the name, so that a cycle replays.
 """
 
-from moorage.decide.scheduling.snapshot import Request, Room
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from moorage.decide.scheduling.fleet import GPUS_MAX, Ints
+from moorage.decide.scheduling.ledger import Ledger
+from moorage.decide.scheduling.snapshot import Ask, Request
+
+# Parts of a key, high to low: 62 bits, so that a key is one positive word and orders machines by itself.
+_FRAGMENTS_BITS, _GPUS_BITS, _MEMORY_BITS, _CPU_BITS, _RANK_BITS = 13, 7, 14, 10, 18
+_MEMORY_UNIT = 256 << 20
+_CPU_UNIT_MILLI = 250
+_FRAGMENTS_UNIT = 32
+"""Steps of fragmentation in one GPU."""
 
 
-def best(request: Request, rooms: list[Room]) -> Room:
-    """The chosen room of a non-empty list."""
-    return min(rooms, key=lambda room: _left(request, room))
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """The work that a cluster sees.
+
+    Args:
+        fragments: for each number of free GPUs (0 to 64), how many of them are fragments for the mean of that work.
+        cpu_milli, memory_bytes: what usually goes with one GPU.
+    """
+
+    fragments: tuple[float, ...]
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    @staticmethod
+    def of(counts: Iterable[tuple[Request, int]]) -> "Mix":
+        """The mix of these requests, each with how often it is seen.
+
+        A worker of 1 and one of 8 GPUs are always thought of too: the smallest work there is, and a whole machine.
+        """
+        sizes: dict[int, float] = {1: 0.1, 8: 0.1}
+        cpu: list[float] = []
+        memory: list[float] = []
+        for request, count in counts:
+            if request.gpus:
+                sizes[request.gpus] = sizes.get(request.gpus, 0.0) + count
+                cpu.append(request.cpu_milli / request.gpus)
+                memory.append(request.memory_bytes / request.gpus)
+        total = sum(sizes.values())
+        shares = [
+            sum(share for size, share in sizes.items() if size > free) / total * free for free in range(GPUS_MAX + 1)
+        ]
+        return Mix(tuple(shares), _middle(cpu), _middle(memory))
 
 
-def _left(request: Request, room: Room) -> tuple[int, int, int, str]:
-    gpus = len(room.machine.capacity.get("gpus", ())) - len(room.gpus) - request.gpus
-    return (
-        gpus,
-        room.free_memory_bytes - request.memory_bytes,
-        room.free_cpu_milli - request.cpu_milli,
-        room.machine.name,
-    )
+def _middle(values: list[float]) -> int:
+    return int(sorted(values)[len(values) // 2]) if values else 0
+
+
+def keys(ledger: Ledger, ask: Ask, rows: Ints, mix: Mix) -> Ints:
+    """A number for each of these machines, all different: the lowest is the one to take."""
+    request, fleet = ask.request, ledger.fleet
+    gpus = np.bitwise_count(ledger.gpus[rows]).astype(np.int64)
+    cpu, memory = ledger.cpu[rows], ledger.memory[rows]
+    cpu_left, memory_left = cpu - request.cpu_milli, memory - request.memory_bytes
+    gpus_left = gpus - request.gpus
+    grown = _fragments(mix, gpus_left, cpu_left, memory_left) - _fragments(mix, gpus, cpu, memory)
+    steps = np.rint(grown * _FRAGMENTS_UNIT).astype(np.int64) + (1 << (_FRAGMENTS_BITS - 1))
+    key = _clip(steps, _FRAGMENTS_BITS)
+    # Held GPUs of a kind that was not asked for count as left too: a machine with GPUs is the last for work without.
+    key = (key << _GPUS_BITS) | _clip(gpus_left, _GPUS_BITS)
+    key = (key << _MEMORY_BITS) | _clip(memory_left // _MEMORY_UNIT, _MEMORY_BITS)
+    key = (key << _CPU_BITS) | _clip(cpu_left // _CPU_UNIT_MILLI, _CPU_BITS)
+    return (key << _RANK_BITS) | _clip(fleet.ranks[rows], _RANK_BITS)
+
+
+def _fragments(mix: Mix, gpus: Ints, cpu: Ints, memory: Ints) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Expected fragments of machines with so much free."""
+    served = gpus
+    if mix.cpu_milli:
+        served = np.minimum(served, np.maximum(0, cpu) // mix.cpu_milli)
+    if mix.memory_bytes:
+        served = np.minimum(served, np.maximum(0, memory) // mix.memory_bytes)
+    table = np.asarray(mix.fragments)
+    found: np.ndarray[tuple[int], np.dtype[np.float64]] = table[served] + (gpus - served)
+    return found
+
+
+def _clip(values: Ints, width: int) -> Ints:
+    return np.clip(values, 0, (1 << width) - 1)

@@ -1,0 +1,138 @@
+"""What is free now, in columns, while one cycle takes from it: a copy of the fleet's, thrown away afterwards.
+
+Every stage takes and gives here, so that what one unit was promised is gone for the next. `Spot` is a promise.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from moorage.decide.scheduling.fleet import Bits, Bools, Fleet, Ints, devices, lowest
+from moorage.decide.scheduling.snapshot import Ask, Room
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Room on one machine.
+
+    Args:
+        row: the machine's row in the fleet.
+        gpus: bits of its GPUs.
+        cpu_milli, memory_bytes: beside them.
+    """
+
+    row: int
+    gpus: int = 0
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+
+class Ledger:
+    """Free room of a fleet.
+
+    Args:
+        fleet: as it is before the cycle.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.cpu: Ints = fleet.base("cpu").copy()
+        self.memory: Ints = fleet.base("memory").copy()
+        self.gpus: Bits = fleet.base("gpus").copy()
+        self._owners: dict[str, dict[int, int]] = {}
+        """owner -> row -> how many of its workers this cycle put there"""
+
+    def copy(self) -> "Ledger":
+        """Another one with the same free room."""
+        other = Ledger.__new__(Ledger)
+        other.fleet = self.fleet
+        other.cpu, other.memory, other.gpus = self.cpu.copy(), self.memory.copy(), self.gpus.copy()
+        other._owners = {owner: dict(rows) for owner, rows in self._owners.items()}
+        return other
+
+    # Taking and giving
+
+    def take(self, spot: Spot, owner: str | None = None) -> None:
+        """Take a spot; may go below zero, as a reservation does on a machine that is not free yet."""
+        self.cpu[spot.row] -= spot.cpu_milli
+        self.memory[spot.row] -= spot.memory_bytes
+        if spot.gpus:
+            self.gpus[spot.row] &= np.uint64(~spot.gpus & _WORD)
+        if owner is not None:
+            rows = self._owners.setdefault(owner, {})
+            rows[spot.row] = rows.get(spot.row, 0) + 1
+
+    def give(self, spot: Spot, owner: str | None = None) -> None:
+        """Give a spot back."""
+        self.cpu[spot.row] += spot.cpu_milli
+        self.memory[spot.row] += spot.memory_bytes
+        if spot.gpus:
+            self.gpus[spot.row] |= np.uint64(spot.gpus)
+        if owner is not None:
+            self._owners[owner][spot.row] -= 1
+
+    def spot(self, ask: Ask, row: int) -> Spot:
+        """What this ask takes of that machine: the lowest free GPUs of its kind. The caller knows that it fits."""
+        request = ask.request
+        free = int(self.gpus[row] & self.fleet.kind(request)[row]) if request.gpus else 0
+        return Spot(row, lowest(free, request.gpus), request.cpu_milli, request.memory_bytes)
+
+    def fits(self, ask: Ask, row: int) -> bool:
+        """Whether there is room now on a machine that takes such work at all."""
+        request = ask.request
+        if request.cpu_milli > self.cpu[row] or request.memory_bytes > self.memory[row]:
+            return False
+        return not request.gpus or int(self.gpus[row] & self.fleet.kind(request)[row]).bit_count() >= request.gpus
+
+    # Questions about all machines
+
+    def free_gpus(self, ask: Ask) -> Ints:
+        """How many free GPUs of the asked kind each machine has."""
+        found: Ints = np.bitwise_count(self.gpus & self.fleet.kind(ask.request)).astype(np.int64)
+        return found
+
+    def enough(self, ask: Ask) -> Bools:
+        """Machines with room for one more such worker."""
+        request = ask.request
+        found: Bools = (self.cpu >= request.cpu_milli) & (self.memory >= request.memory_bytes)
+        if request.gpus:
+            found &= self.free_gpus(ask) >= request.gpus
+        return found
+
+    def how_many(self, ask: Ask, rows: Ints, at_most: int) -> Ints:
+        """How many such workers each of these machines takes, at most `at_most`."""
+        request = ask.request
+        found = np.full(len(rows), at_most, np.int64)
+        if request.cpu_milli:
+            found = np.minimum(found, self.cpu[rows] // request.cpu_milli)
+        if request.memory_bytes:
+            found = np.minimum(found, self.memory[rows] // request.memory_bytes)
+        if request.gpus:
+            free = np.bitwise_count(self.gpus[rows] & self.fleet.kind(request)[rows]).astype(np.int64)
+            found = np.minimum(found, free // request.gpus)
+        return found
+
+    def rows_of(self, owner: str) -> set[int]:
+        """Machines that have a worker of this owner, placed now or before."""
+        now = (row for row, count in self._owners.get(owner, {}).items() if count > 0)
+        return {*self.fleet.rows_of(owner), *now}
+
+    def room(self, row: int, owner: str | None = None) -> Room:
+        """The machine with all that is taken there now.
+
+        Args:
+            owner: who must be named among its owners if it has a worker there.
+        """
+        room = self.fleet.room(row)
+        taken = int(self.fleet.base("gpus")[row]) & ~int(self.gpus[row]) & _WORD
+        here = {owner} if owner is not None and row in self.rows_of(owner) else set()
+        return replace(
+            room,
+            cpu_milli=room.limit_cpu_milli - int(self.cpu[row]),
+            memory_bytes=room.limit_memory_bytes - int(self.memory[row]),
+            gpus=room.gpus | frozenset(devices(room.machine, taken)),
+            owners=room.owners | here,
+        )
+
+
+_WORD = (1 << 64) - 1

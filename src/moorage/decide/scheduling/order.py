@@ -1,0 +1,241 @@
+"""Who is looked at, and in which order: priority, submission time, rank, uid (the lifecycle contract §4).
+
+A `Queue` keeps what waits in that order while rows come and go; `units` says which of it may be placed now and what is
+placed together: the needed members of a gang are one unit, everybody else is a unit alone.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.decide.scheduling.snapshot import Ask, Placement, Request, SchedulingSnapshot, Topology, group_of, owner_of
+from moorage.domain.nouns import Run, Worker
+from moorage.domain.states import TERMINAL_RUN
+
+Key = tuple[int, float, int, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One waiting worker, with what of its run decides about its place.
+
+    Args:
+        ask: the very same object for workers alike, so that it can be compared by identity.
+        apart: owner of whose other workers its machine must be free.
+        limit_s: seconds after which it is stopped, with its grace; None: it has no time limit.
+    """
+
+    worker: Worker
+    run: Run
+    ask: Ask
+    apart: str | None
+    topology: Topology | None
+    limit_s: float | None
+    key: Key
+
+    @property
+    def owner(self) -> str:
+        """What it counts under on its machine."""
+        return owner_of(self.worker)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """What is placed whole or not at all.
+
+    Args:
+        members: in the order of groups and ranks.
+        gang: the needed members of a gang; False: one worker alone.
+        beyond: a member of a gang above its minimum: placed only while its gang has its places.
+    """
+
+    members: tuple[Entry, ...]
+    gang: bool = False
+    beyond: bool = False
+
+    @property
+    def first(self) -> Entry:
+        """Whose place in the queue the unit has."""
+        return self.members[0]
+
+    @property
+    def run(self) -> Run:
+        """Whose it is."""
+        return self.members[0].run
+
+    @property
+    def priority(self) -> int:
+        """Of its run."""
+        return self.members[0].run.priority
+
+
+@dataclass(slots=True)
+class Queue:
+    """Waiting workers in order. Rows are put as they change; the result depends on the rows only."""
+
+    _keys: list[Key] = field(default_factory=list)
+    _entries: dict[str, Entry] = field(default_factory=dict)
+    _asks: dict[Ask, Ask] = field(default_factory=dict)
+
+    @staticmethod
+    def of(pending: Iterable[Worker], runs: Mapping[str, Run]) -> "Queue":
+        """The queue of these workers; those whose run is unknown are left out."""
+        queue = Queue()
+        for worker in pending:
+            run = runs.get(worker.run)
+            if run is not None:
+                queue._entries[worker.uid] = queue._entry(worker, run)
+        queue._keys = sorted(e.key for e in queue._entries.values())
+        return queue
+
+    def copy(self) -> "Queue":
+        """Another one with the same workers."""
+        return Queue(list(self._keys), dict(self._entries), dict(self._asks))
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (self._entries[key[3]] for key in self._keys)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._entries
+
+    def put(self, worker: Worker, run: Run) -> None:
+        """A worker waits, or its row or its run changed."""
+        self.drop(worker.uid)
+        entry = self._entries[worker.uid] = self._entry(worker, run)
+        insort(self._keys, entry.key)
+
+    def drop(self, uid: str) -> None:
+        """It does not wait any more."""
+        entry = self._entries.pop(uid, None)
+        if entry is not None:
+            del self._keys[bisect_left(self._keys, entry.key)]
+
+    def _entry(self, worker: Worker, run: Run) -> Entry:
+        placement = Placement.of(run, worker.group)
+        ask = Ask.of(Request.of(worker), placement)
+        return Entry(
+            worker,
+            run,
+            self._asks.setdefault(ask, ask),
+            owner_of(worker) if placement.spread == "machine" else None,
+            placement.topology,
+            time_limit_s(run, worker),
+            order_key(worker, run),
+        )
+
+
+def time_limit_s(run: Run, worker: Worker) -> float | None:
+    """Seconds from its start after which a worker is surely gone: its time limit and its grace."""
+    limit = run.spec.get("time_limit")
+    return None if limit is None else float(limit) + grace_s(run, worker)
+
+
+def grace_s(run: Run, worker: Worker) -> float:
+    """Seconds between asking a worker to stop and killing it, when nothing else is said."""
+    stop: Mapping[str, Any] = (group_of(run, worker.group).get("runtime") or {}).get("stop") or {}
+    return float(stop.get("grace", 20.0))
+
+
+def order_key(worker: Worker, run: Run | None) -> Key:
+    """Place in the queue: lower is earlier."""
+    return (-(run.priority if run else 0), worker.queued_at, worker.rank, worker.uid)
+
+
+def ordered(pending: Iterable[Worker], snapshot: SchedulingSnapshot) -> list[Worker]:
+    """Workers in the order in which they are looked at."""
+    return sorted(pending, key=lambda worker: order_key(worker, snapshot.runs.get(worker.run)))
+
+
+# What may be placed now
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The units of a cycle in order, and when the next waiting worker becomes eligible."""
+
+    units: tuple[Unit, ...]
+    wake_at: float | None
+
+
+def units(queue: Queue, standing: Mapping[str, Mapping[str, Worker]], now: float) -> Line:
+    """Everything that may be placed now.
+
+    Args:
+        standing: by uid of a run, its workers that have a place, by uid.
+    """
+    found: list[tuple[Key, Unit]] = []
+    gangs: dict[str, list[Entry]] = {}
+    later: list[float] = []
+    for entry in queue:
+        if not _may(entry.run):
+            continue
+        if entry.run.spec.get("gang"):
+            gangs.setdefault(entry.run.uid, []).append(entry)
+        elif _eligible(entry, now, later):
+            found.append((entry.key, Unit((entry,))))
+    for uid, entries in gangs.items():
+        found += [(u.first.key, u) for u in _gang_units(entries, tuple(standing.get(uid, {}).values()), now, later)]
+    if gangs:
+        found.sort(key=lambda one: one[0])
+    return Line(tuple(unit for _, unit in found), min(later, default=None))
+
+
+def _may(run: Run) -> bool:
+    """Whether anything of this run may be placed at all."""
+    return (
+        run.cancel is None
+        and not run.deleting
+        and run.deleted_at is None
+        and run.restarting is None
+        and run.state not in TERMINAL_RUN
+    )
+
+
+def _eligible(entry: Entry, now: float, later: list[float]) -> bool:
+    worker = entry.worker
+    if worker.restart_at is not None and worker.restart_at > now:
+        later.append(worker.restart_at)
+        return False
+    return worker.waits is None
+
+
+def _gang_units(entries: list[Entry], placed: tuple[Worker, ...], now: float, later: list[float]) -> Iterator[Unit]:
+    """The needed members that wait as one unit; members above the minimum each alone."""
+    if any(worker.stop is not None for worker in placed):
+        return  # a member is being stopped: its gang is queued again whole once it is gone, or its run ends
+    run = entries[0].run
+    minimum = minimum_of(run)
+    rank = member_rank(run, [e.worker for e in entries] + list(placed))
+    entries = sorted(entries, key=lambda e: rank(e.worker))
+    needed = [e for e in entries if minimum is None or rank(e.worker) < minimum]
+    able = [e for e in entries if _eligible(e, now, later)]
+    if needed:
+        if all(e in able for e in needed):
+            yield Unit(tuple(needed), gang=True)
+        else:
+            return
+    yield from (Unit((e,), beyond=True) for e in able if e not in needed)
+
+
+def minimum_of(run: Run) -> int | None:
+    """`min_available` of a gang; None: every member is needed."""
+    asked = run.spec.get("gang")
+    return int(asked["min_available"]) if isinstance(asked, Mapping) and asked.get("min_available") else None
+
+
+def member_rank(run: Run, known: Iterable[Worker]) -> Any:
+    """A function from worker to its number in the gang: groups in the order of the spec, then ranks."""
+    sizes: dict[str, int] = {}
+    for worker in known:
+        sizes[worker.group] = max(sizes.get(worker.group, 0), worker.rank + 1)
+    before: dict[str, int] = {}
+    total = 0
+    for group in run.spec.get("groups") or ():
+        name = str(group.get("name", "worker"))
+        before[name] = total
+        total += max(int(group.get("count") or 0), sizes.get(name, 0))
+    return lambda worker: before.get(worker.group, total) + worker.rank

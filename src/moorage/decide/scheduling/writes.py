@@ -1,0 +1,212 @@
+"""What a cycle's outcome asks the store to write: a change for each unit placed, stopped for, or newly explained.
+
+A unit's placements are one change, so that a gang commits whole; a plan of preemption is one change with the stops it
+asks for, so that it is recorded before any of them is acted on. A wait is written when its code or a key param changes;
+of those far back in the queue only the code counts, so that the start of one run does not write 10,000 rows.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.decide.decision import same_reason
+from moorage.decide.scheduling import explain, reserve
+from moorage.decide.scheduling.assign import Outcome, Wait, Why
+from moorage.decide.scheduling.book import Book
+from moorage.decide.scheduling.fleet import devices
+from moorage.decide.scheduling.gang import Found
+from moorage.decide.scheduling.holders import Holder
+from moorage.decide.scheduling.ledger import Spot
+from moorage.decide.scheduling.order import Entry, Unit, grace_s
+from moorage.decide.scheduling.preempt import Plan
+from moorage.domain.changes import Change, Fence, Hold, Release, Step, Update, Write
+from moorage.domain.nouns import Run
+from moorage.domain.reasons import Reason, reason
+from moorage.domain.states import StopCause, WorkerState
+
+ACTOR = "controller:scheduler"
+
+NEAR = 64
+"""Places in the queue up to which every param of a wait is kept up; `moor why` is exact for all."""
+
+LAPSE_S = 600.0
+"""How long room is kept for who had others stopped, beyond their grace; by then the story is one that will not die."""
+
+
+def changes(book: Book, outcome: Outcome, now: float, fence: Fence | None = None) -> tuple[Change, ...]:
+    """Every change of an outcome, in the order of the queue within each kind."""
+    writer = _Writer(book, outcome, now, fence)
+    return (*writer.placements(), *writer.waits())
+
+
+def wait_reason(book: Book, outcome: Outcome, wait: Wait) -> Reason:
+    """The reason of one wait of an outcome."""
+    return _Writer(book, outcome, 0.0, None).why(wait)
+
+
+@dataclass(slots=True)
+class _Writer:
+    book: Book
+    outcome: Outcome
+    now: float
+    fence: Fence | None
+    _placements: dict[tuple[int, str | None], dict[str, Any]] = field(default_factory=dict)
+    _reasons: dict[tuple[str, int], Reason] = field(default_factory=dict)
+
+    def placements(self) -> Iterator[Change]:
+        """A change for each unit that is placed."""
+        for found in self.outcome.placed:
+            yield Change(tuple(self._place(found)), ACTOR, fence=self.fence)
+
+    def _place(self, found: Found) -> Iterator[Write]:
+        for entry, spot in found:
+            room = self.book.fleet.room(spot.row)
+            worker, machine, epoch = entry.worker, room.machine, entry.worker.epoch + 1
+            gpus = devices(machine, spot.gpus)
+            fields = {
+                "machine": machine.uid,
+                "machine_name": machine.name,
+                "epoch": epoch,
+                "gpus": gpus,
+                "handed_over": True,
+                "placed_at": self.now,
+                "restart_at": None,
+                "placement": None,
+            }
+            why = reason("worker.placed", machine=machine.name)
+            yield Update("Worker", worker.uid, worker.version, fields=fields, reason=why)
+            yield Hold(
+                machine=machine.uid,
+                worker=worker.uid,
+                epoch=epoch,
+                gpus=gpus,
+                cpu_milli=spot.cpu_milli,
+                memory_bytes=spot.memory_bytes,
+                limit_cpu_milli=room.limit_cpu_milli,
+                limit_memory_bytes=room.limit_memory_bytes,
+            )
+
+    # Waits
+
+    def waits(self) -> Iterator[Change]:
+        """A change for each unit that is to be told something new."""
+        for place, wait in enumerate(self.outcome.waits):
+            if wait.plan is not None:
+                yield Change(tuple(self._stop_others(wait)), ACTOR, fence=self.fence)
+                continue
+            writes = tuple(self._told(wait, exact=place < NEAR))
+            if writes:
+                yield Change(writes, ACTOR, fence=self.fence)
+
+    def _told(self, wait: Wait, *, exact: bool) -> Iterator[Write]:
+        why = self.why(wait)
+        for entry in wait.unit.members:
+            worker = entry.worker
+            known = worker.reason is not None and worker.reason.code == why.code and worker.placement is not None
+            if known and (not exact or same_reason(worker.reason, why)):
+                if not exact:
+                    continue
+                placement = self.placement(entry)
+                if _codes(worker.placement) == _codes(placement):
+                    continue
+            kept = reserve.plan_of(worker, self.now) if wait.why is Why.PLANNED else None
+            placement = {**self.placement(entry), **({"plan": kept} if kept is not None else {})}
+            yield Update("Worker", worker.uid, worker.version, fields={"placement": placement}, reason=why)
+
+    def why(self, wait: Wait) -> Reason:
+        """The reason of a wait."""
+        unit = wait.unit
+        if wait.why is Why.HEAD:
+            if wait.until is None:
+                return reason("queue.head_unknown", priority=unit.priority)
+            return reason("queue.head", priority=unit.priority, starts_by=wait.until)
+        if wait.why is Why.BEHIND and wait.behind is not None:
+            return self._behind(unit, wait.behind)
+        if wait.plan is not None:
+            return _stopping(wait.plan, unit)
+        if wait.why is Why.PLANNED:
+            return reason("preempt.waiting", k=wait.left)
+        if wait.why is Why.FABRIC and unit.first.topology is not None:
+            fabric, until = unit.first.topology.fabric, wait.until
+            return reason("topology.patience", fabric=fabric, until=until, alternative="other machines")
+        key = ("gang" if unit.gang else "alone", id(unit.first.ask))
+        if unit.gang or key not in self._reasons:
+            self._reasons[key] = explain.plain_wait(unit, self.book.fleet)
+        return self._reasons[key]
+
+    def _behind(self, unit: Unit, head: Unit) -> Reason:
+        name = explain.named(head.run, unit.run)
+        if head.priority > unit.priority:
+            return reason("queue.behind_priority", run=name)
+        start = self.outcome.head.start if self.outcome.head is not None else None
+        return reason("queue.behind", run=name, starts_by=start)
+
+    def placement(self, entry: Entry) -> dict[str, Any]:
+        """Per-machine reasons, made once for workers alike."""
+        near = entry.apart if entry.topology is None else entry.owner
+        key = (id(entry.ask), near)
+        if key not in self._placements:
+            self._placements[key] = explain.placement_of(self.outcome.ledger, entry)
+        return self._placements[key]
+
+    # Preemption
+
+    def _stop_others(self, wait: Wait) -> Iterator[Write]:
+        plan, unit = wait.plan, wait.unit
+        if plan is None:
+            return
+        victims = plan.workers
+        grace = max(_preempt_grace_s(h) for h in victims)
+        why = _stopping(plan, unit)
+        uids = [h.worker.uid for h in victims]
+        for entry, spot in plan.room:
+            kept = self._kept(spot, uids, self.now + grace + LAPSE_S)
+            placement = {**self.placement(entry), "plan": kept}
+            worker = entry.worker
+            yield Update("Worker", worker.uid, worker.version, fields={"placement": placement}, reason=why)
+        for holder in victims:
+            yield from self._stop(holder, unit.run)
+        for run in {h.run.uid: h.run for h in victims}.values():
+            ran = any(h.worker.ran for h in victims if h.run.uid == run.uid)
+            times = 1 if ran else run.preemptions + 1
+            yield Update("Run", run.uid, run.version, fields={"preemptions": times})
+
+    def _kept(self, spot: Spot, victims: list[str], until: float) -> dict[str, Any]:
+        gpus = devices(self.book.fleet.room(spot.row).machine, spot.gpus)
+        return reserve.plan_row(self.book.fleet, spot, gpus, victims, until)
+
+    def _stop(self, holder: Holder, beneficiary: Run) -> Iterator[Write]:
+        worker = holder.worker
+        name = explain.named(beneficiary, holder.run)
+        why = reason("stop.preempted", run=name)
+        asked = {
+            "cause": str(StopCause.PREEMPTION),
+            "text": None,
+            "run": name,
+            "since": self.now,
+            "grace_s": _preempt_grace_s(holder),
+        }
+        if worker.state is WorkerState.PENDING and not worker.handed_over:
+            step = Step(WorkerState.CANCELLED, "cancelled", why)
+            fields: dict[str, Any] = {"stop": asked, "ended_at": self.now}
+            yield Update("Worker", worker.uid, worker.version, (step,), fields)
+            yield Release(worker.uid)
+            return
+        step = Step(WorkerState.STOPPING, "stop_requested", why)
+        yield Update("Worker", worker.uid, worker.version, (step,), {"stop": asked, "ready": False})
+
+
+def _stopping(plan: Plan, unit: Unit) -> Reason:
+    names = sorted({explain.named(h.run, unit.run) for h in plan.workers})
+    return reason("preempt.stopping", k=len(plan.workers), runs=names)
+
+
+def _preempt_grace_s(holder: Holder) -> float:
+    asked = holder.run.spec.get("preempt_grace")
+    return float(asked) if asked is not None else grace_s(holder.run, holder.worker)
+
+
+def _codes(placement: Mapping[str, Any] | None) -> list[tuple[str, tuple[str, ...]]]:
+    """Machine and reason codes: what must differ before a wait is written again."""
+    machines = (placement or {}).get("machines", ())
+    return sorted((m["machine"], tuple(r["code"] for r in m["reasons"])) for m in machines)
