@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit property-long check format lock bench-gateway bench-store bench-restart bench-runner bench-cli clean
+.PHONY: help setup demo test unit example-jax property-long check format lock bench-gateway bench-store bench-restart bench-runner bench-cli clean
 
 help: ## this list
 	@echo "Moorage: make TARGET"
@@ -35,6 +35,11 @@ test: setup ## every test; what is skipped is listed with its reason
 
 unit: setup ## unit and property tests only, under a minute
 	@$(BIN)/pytest -n 2 -rs $(wildcard tests/unit tests/property)
+
+example-jax: setup ## an all-reduce with JAX and gloo over two agents; brings JAX (530 MB) into .venv-jax first
+	@test -x .venv-jax/bin/python || $(BIN)/uv venv -q .venv-jax
+	@$(BIN)/uv pip install -q --python .venv-jax/bin/python "jax[cpu]"
+	@$(BIN)/pytest -k "four_workers and jax" tests/integration/agent/test_agent_examples.py
 
 property-long: setup ## property tests with other examples than usual, and many of them
 	@$(BIN)/pytest -n 2 -rs --hypothesis-profile long tests/property

@@ -12,6 +12,8 @@ from typing import Any
 
 from agent_plane import PATIENCE_S
 
+from moorage.runners.identity import alive, identity_from, read_fields
+
 
 class AgentProcess:
     def __init__(self, home: Path, url: str, **config: Any) -> None:
@@ -66,3 +68,12 @@ class AgentProcess:
 
     def log(self) -> str:
         return (self.home / "agent.log").read_text()
+
+
+def end_leftovers(home: Path) -> None:
+    """Kill what a test left, by the identities that the shims wrote down."""
+    for path in home.glob("workers/*/*/identity"):
+        known = identity_from(read_fields(path.read_text()))
+        for pid, ticks in ((known.pid, known.start_ticks), (known.shim_pid, known.shim_ticks)):
+            if alive(pid, ticks):
+                os.kill(pid, signal.SIGTERM if pid == known.shim_pid else signal.SIGKILL)

@@ -13,6 +13,7 @@ FILES = sorted(EXAMPLES.glob("*.yaml"))
 
 def test_the_examples_that_the_documents_name_are_there():
     assert {"smollm2.yaml", "fake-server.yaml", "two-replicas.yaml", "sleeping.yaml"} <= {f.name for f in FILES}
+    assert {"gang.yaml", "torchrun.yaml", "array.yaml", "checkpoint.yaml"} <= {f.name for f in FILES}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.name)
@@ -26,7 +27,8 @@ def test_each_example_is_valid_and_available(file):
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.name)
 def test_each_example_starts_a_program_that_is_there(file):
     for doc in parse_documents(file.read_text(), source=file.name, base=str(EXAMPLES)):
-        if doc.runtime.runner != "process":
-            continue  # it is in the image
-        script = doc.runtime.command[1]
-        assert script == "-m" or (Path(doc.runtime.workdir) / script).is_file()
+        for runtime in [doc.runtime] if doc.kind == "Deployment" else [g.runtime for g in doc.groups]:
+            if runtime.runner != "process":
+                continue  # it is in the image
+            script = runtime.command[1]
+            assert script.startswith("-") or (Path(runtime.workdir) / script).is_file()
