@@ -12,7 +12,7 @@ from moorage.agent.desk import Desk
 from moorage.ports import Clock
 from moorage.wire.agent import IdentityAnswer
 
-FOLDER = "identity"
+FOLDER = "certificates"
 RENEWED_AFTER = 2.0 / 3.0
 """Of its time: a third is left to find a control plane that is away."""
 RETRY_S = 60.0

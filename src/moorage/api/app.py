@@ -16,7 +16,19 @@ from moorage.api.bodies import content, schemas
 from moorage.api.deps import ApiDeps
 from moorage.api.door import Door
 from moorage.api.gateways import GatewayBook
-from moorage.api.routes import agent, deployments, events, logs, machines, operations, routing, runs, secrets, tokens
+from moorage.api.routes import (
+    agent,
+    deployments,
+    events,
+    identity,
+    logs,
+    machines,
+    operations,
+    routing,
+    runs,
+    secrets,
+    tokens,
+)
 from moorage.api.schemas import ANSWERS, MODELS, Error
 
 VERSION = "1"
@@ -30,6 +42,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     operations.router,
     events.router,
     secrets.router,
+    identity.router,
     tokens.router,
 )
 """Paths are matched one after another: those that agents and gateways use many times a second come first."""

@@ -12,8 +12,8 @@ from moorage.domain.errors import Forbidden, Unauthorized
 
 API = "/api/v1"
 
-OPEN = frozenset({"/livez", "/readyz", f"{API}/openapi.json"})
-"""Answered to anybody: they tell nothing that a port scan would not."""
+OPEN = frozenset({"/livez", "/readyz", f"{API}/openapi.json", f"{API}/identity/ca"})
+"""Answered to anybody: they tell nothing that a port scan, or the certificate of any worker, would not."""
 
 METRICS = "/metrics"
 """Admin, or anybody on this very machine: a scraper beside the server needs no token."""

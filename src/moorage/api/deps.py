@@ -14,6 +14,7 @@ from fastapi import Depends, Header, Path, Request
 
 from moorage.api.auth import Auth
 from moorage.api.ports import Commands, Explain, Gateways, Machines
+from moorage.control.authority import Authority
 from moorage.control.credentials import Credentials, Principal
 from moorage.control.logrelay import LogRelay
 from moorage.control.logtail import LogTail
@@ -72,6 +73,7 @@ class ApiDeps:
         logs: carries questions for log lines; the same one that builds `Work`.
         vault: secrets of namespaces.
         provisions: what machines are given for the workers placed on them.
+        authority: signs workers' certificates.
         settings: how the server behaves.
         http: client for asking gateways about a request.
         closing: set by the composition root before it stops the server: long-polls and streams end then.
@@ -90,6 +92,7 @@ class ApiDeps:
     logs: LogRelay
     vault: Vault
     provisions: Provisions
+    authority: Authority
     settings: ApiSettings
     http: httpx.AsyncClient
     closing: asyncio.Event = field(default_factory=asyncio.Event)

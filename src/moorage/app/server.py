@@ -28,6 +28,7 @@ from moorage.api.auth import Auth, StaticTokens
 from moorage.api.deps import ApiDeps, ApiSettings
 from moorage.clock import SystemClock
 from moorage.control.admit import Admission
+from moorage.control.authority import Authority
 from moorage.control.credentials import Credentials
 from moorage.control.explain import Explanation
 from moorage.control.gateways import Gateways
@@ -149,7 +150,8 @@ async def build(config: ServerConfig) -> Graph:
         withdraw=publisher.withdraw,
     )
     credentials = Credentials(store, clock)
-    vault = Vault(store, clock, Sealer(config.home / SECRETS_KEY))
+    sealer = Sealer(config.home / SECRETS_KEY)
+    vault, authority = Vault(store, clock, sealer), Authority(store, clock, sealer)
     leadership = Leadership(store, clock, owner=f"home:{config.home}")
     tokens = config.tokens
     deps = ApiDeps(
@@ -163,7 +165,8 @@ async def build(config: ServerConfig) -> Graph:
         credentials=credentials,
         logs=relay,
         vault=vault,
-        provisions=Provisions(store, vault, board),
+        provisions=Provisions(store, vault, authority, board),
+        authority=authority,
         settings=ApiSettings(gateway_url=config.gateway_url, gateway_token=tokens.get("gateway")),
         http=httpx.AsyncClient(timeout=5.0),
         readiness=_readiness(leadership),

@@ -9,13 +9,14 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from moorage.control.authority import Authority
 from moorage.control.vault import Vault, resolve
 from moorage.control.work import WorkBoard
-from moorage.domain.errors import Conflict
+from moorage.domain.errors import Conflict, Unavailable
 from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.states import ENDED_WORKER, WorkerState
 from moorage.ports import Store
-from moorage.wire.agent import SecretsAnswer, SecretsRequest
+from moorage.wire.agent import IdentityAnswer, SecretsAnswer, SecretsRequest
 
 LOGIN = ("username", "password")
 
@@ -26,11 +27,13 @@ class Provisions:
     Args:
         store: rows.
         vault: values.
+        authority: signs certificates.
         board: tells the machines whose workers wait that something was set.
     """
 
-    def __init__(self, store: Store, vault: Vault, board: WorkBoard) -> None:
+    def __init__(self, store: Store, vault: Vault, authority: Authority, board: WorkBoard) -> None:
         self._store = store
+        self._authority = authority
         self._vault = vault
         self._board = board
         self._waking: set[asyncio.Task[None]] = set()
@@ -59,6 +62,22 @@ class Provisions:
         login = dict(kept[registry] or {}) if registry else None
         missing += [(str(registry), key) for key in LOGIN if login is not None and key not in login]
         return SecretsAnswer(values=values, registry=login, missing=tuple(dict.fromkeys(missing)))
+
+    async def identity(self, message: SecretsRequest) -> IdentityAnswer:
+        """A certificate for a worker whose run asks for one, or why it cannot be had now.
+
+        Raises:
+            Conflict: the worker is not placed on this machine under this epoch (any more), or asks for none.
+        """
+        worker, run = await self.placed(message)
+        machine = await self._store.get(Machine, message.machine)
+        if not run.spec.get("identity") or machine is None:
+            raise _not_yours(message)
+        try:
+            certificate, key = await self._authority.issue(worker.namespace, run.name, worker.name, machine.host)
+            return IdentityAnswer(certificate=certificate, key=key, authority=await self._authority.certificate())
+        except Unavailable as cause:
+            return IdentityAnswer(why=cause.message)
 
     async def _asked_for(self, message: SecretsRequest) -> tuple[Worker, Mapping[str, Any]]:
         worker, run = await self.placed(message)

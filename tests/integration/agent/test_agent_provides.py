@@ -14,7 +14,7 @@ from agent_process import AgentProcess
 from agent_work import job, stopping
 
 from moorage.runners.mounting import why_no_mounts
-from moorage.wire.agent import LaunchFile, LaunchMount, LaunchPort, SecretsAnswer
+from moorage.wire.agent import IdentityAnswer, LaunchFile, LaunchMount, LaunchPort, SecretsAnswer
 from tests.ports import free_ports
 
 W, VALUE = "wrk-1", "hunter2-hunter2-hunter2"
@@ -123,6 +123,22 @@ async def test_a_mount_whose_source_is_not_there_is_an_invalid_start(
 async def test_a_join_says_that_this_machine_has_mounts(plane: FakePlane, agent: AgentProcess) -> None:
     await plane.until(lambda: plane.joins)
     assert "mounts" in plane.joins[0].capabilities
+
+
+# Identity
+
+
+async def test_a_worker_waits_for_its_certificate_and_finds_it_in_its_folder(
+    plane: FakePlane, agent: AgentProcess, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    await plane.want(shell(f"cat $MOORAGE_IDENTITY_DIR/*.pem > {told}", identity=True))
+    await plane.until(lambda: "prepare.identity" in plane.why_not_ready(W))
+    plane.identity = IdentityAnswer(certificate="[cert]", key="[key]", authority="[ca]")
+    await plane.bump()
+    await plane.until(lambda: plane.gone(W))
+    assert told.read_text() == "[ca][cert][key]"
+    assert "[key]" not in "".join(r.model_dump_json() for r in plane.reports)
 
 
 # Exposed ports

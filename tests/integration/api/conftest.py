@@ -11,6 +11,7 @@ from moorage.api.app import create_app
 from moorage.api.auth import Auth, StaticTokens
 from moorage.api.deps import ApiDeps, ApiSettings
 from moorage.clock import SystemClock
+from moorage.control.authority import Authority
 from moorage.control.credentials import Credentials
 from moorage.control.logrelay import LogRelay
 from moorage.control.provisions import Provisions
@@ -63,7 +64,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             raise httpx.ConnectError("refused", request=request)
         return answers[request.url.host]
 
-    vault = Vault(counting, clock, Sealer(tmp_path / "secrets.key"))
+    sealer = Sealer(tmp_path / "secrets.key")
+    vault, authority = Vault(counting, clock, sealer), Authority(counting, clock, sealer)
+    board = WorkBoard(counting, clock, LogRelay(clock, lambda: "q-0"))
     relay = LogRelay(clock, lambda: f"q-{next(numbers)}")
     deps = ApiDeps(
         store=counting,
@@ -76,7 +79,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         credentials=credentials,
         logs=relay,
         vault=vault,
-        provisions=Provisions(counting, vault, WorkBoard(counting, clock, LogRelay(clock, lambda: "q-0"))),
+        provisions=Provisions(counting, vault, authority, board),
+        authority=authority,
         settings=ApiSettings(gateway_url="http://127.0.0.1:7421", gateway_token=TOKENS.gateway),
         http=httpx.AsyncClient(transport=httpx.MockTransport(gateway)),
         stats=lambda: {"store_commits": 41.0},

@@ -37,10 +37,14 @@ EXPECTED_PATHS = {
     "/api/v1/events": {"get"},
     "/api/v1/requests/{id}": {"get"},
     "/api/v1/namespaces": {"get"},
+    "/api/v1/identity/ca": {"get"},
     "/api/v1/namespaces/{ns}/secrets": {"get"},
     "/api/v1/namespaces/{ns}/secrets/{name}": {"get", "put", "delete"},
     "/api/v1/tokens/join": {"post"},
-    **{f"/api/v1/agent/{what}": {"post"} for what in ("join", "reconcile", "heartbeat", "report", "logs/{id}", "secrets")},
+    **{
+        f"/api/v1/agent/{what}": {"post"}
+        for what in ("join", "reconcile", "heartbeat", "report", "logs/{id}", "secrets", "identity")
+    },
     "/api/v1/agent/work": {"get"},
     "/api/v1/routing/table": {"get"},
     "/api/v1/routing/report": {"post"},

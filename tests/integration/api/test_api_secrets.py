@@ -58,7 +58,7 @@ async def test_a_machine_is_given_the_values_of_the_worker_placed_on_it(world: W
     agent = await world.agent("box")
     first = (await agent.ask("POST", "/api/v1/agent/secrets", body=question())).json
     assert first["values"] == {"TOKEN": VALUE}
-    assert first["missing"] == [["login", "username"]]
+    assert first["missing"] == [["login", "username"], ["ghcr", "username"], ["ghcr", "password"]]
     assert first["registry"] == {}
     await world.deps.vault.put("default", "login", {"username": "me", "other": "x"})
     await world.deps.vault.put("default", "ghcr", {"username": "me", "password": "pw"})
@@ -99,3 +99,18 @@ async def test_a_stopping_worker_is_given_nothing_more(world: World) -> None:
     await world.rows.step(worker, ("Stopping", "stop_requested"), why=reason("stop.user", text="enough"))
     agent = await world.agent("box")
     assert (await agent.ask("POST", "/api/v1/agent/secrets", body=question())).status == 409
+
+
+async def test_a_certificate_is_given_to_the_machine_of_a_worker_whose_run_asks_for_one(world: World) -> None:
+    await placed(world)
+    agent = await world.agent("box")
+    assert (await agent.ask("POST", "/api/v1/agent/identity", body=question())).status == 409, "it asks for none"
+    await world.rows.create(Run(uid="run-2", name="sure", spec={**SPEC, "identity": True}), reason("run.created"))
+    worker = Worker(uid="wrk-9", name="w", run="run-2", machine="mch-box", epoch=3)
+    await world.rows.create(worker, reason("worker.created"))
+    answer = (await agent.ask("POST", "/api/v1/agent/identity", body=question(worker="wrk-9"))).json
+    assert "BEGIN CERTIFICATE" in answer["certificate"]
+    assert "PRIVATE KEY" in answer["key"]
+    assert answer["why"] is None
+    assert (await world.as_(None).get("/api/v1/identity/ca")).body.decode() == answer["authority"]
+    assert (await agent.ask("POST", "/api/v1/agent/identity", body=question(worker="wrk-9", epoch=2))).status == 409

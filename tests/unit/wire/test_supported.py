@@ -25,7 +25,6 @@ def places(**fields):
         ({"rollout": {"capacity": "replace"}}, "rollout.capacity"),
         ({"rollout": {"guard": {"quality": {"name": "eval"}}}}, "rollout.guard.quality"),
         ({"gateway": {"affinity": "session"}}, "gateway.affinity"),
-        ({"identity": True}, "identity"),
         ({"outbound": {"allow": []}}, "outbound"),
         ({"sandbox": True}, "sandbox"),
         ({"tool_gateway": True}, "tool_gateway"),
@@ -48,7 +47,7 @@ def test_what_workers_are_given_is_not_refused():
         "configs": [{"path": "/etc/a", "content": ""}],
         "mounts": [{"source": "/a", "target": "/b"}],
     }
-    assert places(runtime=runtime, expose=[{"port": 80, "external": True}]) == []
+    assert places(runtime=runtime, expose=[{"port": 80, "external": True}], identity=True) == []
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Run"])

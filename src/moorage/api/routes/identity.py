@@ -1,0 +1,13 @@
+"""`/identity/ca`: what whoever verifies a worker's certificate has to trust."""
+
+from fastapi import APIRouter, Response
+
+from moorage.api.deps import Deps
+
+router = APIRouter(tags=["identity"])
+
+
+@router.get("/identity/ca")
+async def certificate_authority(deps: Deps) -> Response:
+    """The certificate of this installation's authority, PEM. It is no secret: no token is asked for."""
+    return Response(await deps.authority.certificate(), media_type="application/x-pem-file")
