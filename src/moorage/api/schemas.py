@@ -156,7 +156,13 @@ class Run(Head):
     started_at: Time | None
     ended_at: Time | None
     crash_looping: bool
+    last_failure: Json | None
     cancel: Json | None
+    restarting: Json | None
+    restarted_from: str | None
+    schedule: Json | None
+    scheduled_by: str | None
+    deleting: bool
 
 
 class Worker(Head):
@@ -183,8 +189,10 @@ class Worker(Head):
     exit_code: int | None
     last_failure: Json | None
     stop: Json | None
+    waits: Json | None
     ready: bool
     address: str | None
+    ports: dict[str, str]
     process: Json | None
     placement: Json | None
 

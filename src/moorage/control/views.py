@@ -14,7 +14,9 @@ from moorage.domain.reasons import Reason
 
 JsonObject = dict[str, Any]
 
-_TIMES = frozenset({"at", "since", "until", "unkillable_since", "retry_at", "expires_at"})
+_TIMES = frozenset(
+    {"at", "since", "until", "unkillable_since", "retry_at", "restart_at", "next_at", "last_at", "expires_at"}
+)
 """Keys of stored maps that hold seconds since the epoch."""
 
 

@@ -40,8 +40,23 @@ def run_object(row: Run, workers: Sequence[Worker], queue_position: int | None =
         "started_at": iso(row.started_at),
         "ended_at": iso(row.ended_at),
         "crash_looping": any(w.restarts >= CRASH_LOOP_RESTARTS for w in workers),
+        "last_failure": _last_failure(workers),
         "cancel": plain(row.cancel),
+        "restarting": plain(row.restarting),
+        "restarted_from": row.restarted_from,
+        "schedule": plain(row.schedule),
+        "scheduled_by": row.scheduled_by,
+        "deleting": row.deleting,
     }
+
+
+def _last_failure(workers: Sequence[Worker]) -> JsonObject | None:
+    """Of the worker that failed last: which one it was, and what is kept of it."""
+    failed = [w for w in workers if w.last_failure]
+    if not failed:
+        return None
+    last = max(failed, key=lambda w: (w.ended_at or 0.0, w.uid))
+    return {"worker": last.name, "machine": last.machine_name, **plain(last.last_failure)}
 
 
 def worker_counts(workers: Sequence[Worker]) -> dict[str, int]:
@@ -84,8 +99,10 @@ def worker_object(row: Worker, machines: Mapping[str, Machine]) -> JsonObject:
         "exit_code": row.exit_code,
         "last_failure": plain(row.last_failure),
         "stop": plain(row.stop),
+        "waits": document(row.waits),
         "ready": row.ready,
         "address": row.address,
+        "ports": document(row.ports),
         "process": document(row.process),
         "placement": plain(row.placement),
     }
