@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from moorage.decide.running.adoption import HeldProcess
-from moorage.decide.running.reports import Seen, apply
+from moorage.decide.running.reports import Seen, apply, of_deleted
 from moorage.domain.errors import Conflict
 from moorage.domain.lifecycles import WORKER
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Run, Worker
@@ -148,8 +148,8 @@ class Serving(RuleBasedStateMachine):
 
     def hear(self, worker: Worker, seen: Seen) -> None:
         row = self.world.rows.get(worker.uid)
-        if isinstance(row, Worker):
-            self.world.commit_writes(apply(row, seen, self.world.now), "machine:m")
+        writes = apply(row, seen, self.world.now) if isinstance(row, Worker) else of_deleted(worker.uid, seen)
+        self.world.commit_writes(writes, "machine:m")
         self.recipe()
 
     @rule(data=st.data())
@@ -268,9 +268,7 @@ class Serving(RuleBasedStateMachine):
         ]
         for uid in self.world.rejoin(row, held, rebooted=rebooted):
             self.processes[uid].state = "Cancelled"
-            worker = self.world.rows.get(uid)
-            if isinstance(worker, Worker):
-                self.say(worker, self.processes[uid], "Cancelled:stop_confirmed:stop.confirmed", gone=True)
+            self.say(Worker(uid=uid), self.processes[uid], "Cancelled:stop_confirmed:stop.confirmed", gone=True)
 
     # Gateway and time
 
@@ -332,7 +330,7 @@ class Serving(RuleBasedStateMachine):
             worker, process = self.world.rows.get(uid), self.processes.get(uid)
             known = isinstance(worker, Worker) and (worker.epoch, worker.machine) == (epoch, hold.machine)
             runs = process is not None and process.epoch == epoch and process.alive
-            assert runs or (known and worker.handed_over), f"epoch {epoch} of {uid} holds a place and cannot run"
+            assert runs or (known and worker.handed_over), f"epoch {epoch} of {uid} holds a place and cannot run: {worker}"
             if isinstance(worker, Worker) and worker.state is WorkerState.DOWN:
                 assert worker.handed_over, f"{worker.name} is lost and still holds its place"
 

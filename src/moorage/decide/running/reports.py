@@ -77,6 +77,11 @@ def apply(worker: Worker, seen: Seen, now: float) -> tuple[Write, ...]:
     return tuple(writes)
 
 
+def of_deleted(worker: str, seen: Seen) -> tuple[Write, ...]:
+    """A report about a worker whose row is gone: all it can mean is that a place is free."""
+    return (Release(worker, seen.epoch),) if seen.gone else ()
+
+
 def _of_another_placement(worker: Worker, seen: Seen) -> tuple[Write, ...]:
     """An earlier copy, somewhere: never counted. That it is gone frees its place; how it ended is worth a note."""
     if seen.epoch >= worker.epoch:
