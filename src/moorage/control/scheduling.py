@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage.decide.scheduling.book import room_of
 from moorage.decide.scheduling.cycle import schedule
-from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot
+from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot, owners_of
 from moorage.domain.changes import Change, Fence
 from moorage.domain.errors import StaleVersion
 from moorage.domain.nouns import Machine, Run, Worker
@@ -64,16 +64,12 @@ async def load(store: Store, now: float) -> SchedulingSnapshot:
         held.setdefault(str(holding["machine"]), []).append(holding)
     uids = sorted({str(h["worker"]) for rows in held.values() for h in rows})
     standing = {w.uid: w for w in (await store.find(Worker, uid=uids) if uids else ())}
-    runs = {w.run for w in (*pending, *standing.values())}
+    named = sorted({w.run for w in (*pending, *standing.values())})
+    runs = {r.uid: r for r in await store.find(Run, uid=named)}
+    owners = {w.uid: owners_of(w, runs[w.run]) for w in standing.values() if w.run in runs}
     rooms = tuple(
-        room_of(Room(m), held.get(m.uid, ()), _present(held.get(m.uid, ()), standing))
+        room_of(Room(m), held.get(m.uid, ()), (owners.get(str(h["worker"]), ()) for h in held.get(m.uid, ())))
         for m in await store.find(Machine)
         if m.state is not MachineState.REMOVED
     )
-    return SchedulingSnapshot(
-        now, pending, {r.uid: r for r in await store.find(Run, uid=sorted(runs))}, rooms, tuple(standing.values())
-    )
-
-
-def _present(held: Iterable[Mapping[str, Any]], standing: Mapping[str, Worker]) -> Iterable[Worker]:
-    return (standing[str(h["worker"])] for h in held if str(h["worker"]) in standing)
+    return SchedulingSnapshot(now, pending, runs, rooms, tuple(standing.values()))

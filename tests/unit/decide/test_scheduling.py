@@ -119,7 +119,7 @@ def test_every_reason_that_keeps_a_worker_off_a_machine(
     where: Room, request_: Request, placement: Placement, codes: list[str]
 ) -> None:
     ask = Ask.of(request_, placement)
-    apart = "me" if placement.spread == "machine" else None
+    apart = ("me",) if placement.spread == "machine" else ()
     assert [r.code for r in refusals(ask, where, apart)] == codes
 
 

@@ -192,7 +192,7 @@ class _Pass:
         taken: Found = []
         for entry, kept in zip(unit.members, own, strict=True):
             row = kept.spot.row
-            apart = entry.apart is not None and row in self.ledger.rows_of(entry.apart)
+            apart = row in self.ledger.rows_of_any(entry.apart)
             if apart or not takes(self.book.fleet, entry.ask)[row] or not self.ledger.fits(entry.ask, row):
                 for earlier, spot in taken:
                     self._undo(earlier, spot)
@@ -210,14 +210,14 @@ class _Pass:
         return self.ledger.spot(entry.ask, row)
 
     def _take(self, entry: Entry, spot: Spot) -> None:
-        self.ledger.take(spot, entry.owner)
+        self.ledger.take(spot, entry.owners)
         if self.far is not self.near:
-            self.far.ledger.take(spot, entry.owner)
+            self.far.ledger.take(spot, entry.owners)
 
     def _undo(self, entry: Entry, spot: Spot) -> None:
-        self.ledger.give(spot, entry.owner)
+        self.ledger.give(spot, entry.owners)
         if self.far is not self.near:
-            self.far.ledger.give(spot, entry.owner)
+            self.far.ledger.give(spot, entry.owners)
 
     # Backfill
 
@@ -229,7 +229,7 @@ class _Pass:
             found, other = self._search(self.near, unit), self.far
         if isinstance(found, list) and self.near is not self.far and other is not None:
             for entry, spot in found:
-                other.ledger.take(spot, entry.owner)
+                other.ledger.take(spot, entry.owners)
         return found
 
     def _ends_before_head(self, unit: Unit) -> bool:
@@ -308,7 +308,7 @@ class _Pass:
 def signature_of(unit: Unit) -> Signature:
     """What makes two units alike for the question whether they fit."""
     first = unit.first
-    apart = first.owner if first.apart is not None or first.topology is not None else None
+    apart = (first.owner, *first.apart) if first.apart or first.topology is not None else None
     if len(unit.members) == 1:
         return (id(first.ask), apart, first.topology, unit.priority)
     counts: dict[int, int] = {}

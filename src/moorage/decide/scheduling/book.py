@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from moorage.decide.scheduling.fleet import Fleet
 from moorage.decide.scheduling.holders import Holders
 from moorage.decide.scheduling.order import Queue
-from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot, owner_of
+from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot
 from moorage.domain.nouns import Run, Worker
 from moorage.domain.states import TERMINAL_RUN, WorkerState
 
@@ -76,13 +76,13 @@ def _is_tried_again(worker: Worker, run: Run) -> bool:
     return run.replica is not None or (run.state not in TERMINAL_RUN and not worker.final)
 
 
-def room_of(room: Room, held: Iterable[Mapping[str, object]], owners: Iterable[Worker]) -> Room:
+def room_of(room: Room, held: Iterable[Mapping[str, object]], owners: Iterable[tuple[str, ...]]) -> Room:
     """A machine's room from its holdings.
 
     Args:
         room: the machine, with nothing held.
         held: its holdings: {gpus, cpu_milli, memory_bytes}.
-        owners: the workers that hold them.
+        owners: of each worker that holds them, what it counts under (`snapshot.owners_of`).
     """
     cpu = memory = 0
     gpus: set[int] = set()
@@ -95,5 +95,5 @@ def room_of(room: Room, held: Iterable[Mapping[str, object]], owners: Iterable[W
         cpu_milli=cpu,
         memory_bytes=memory,
         gpus=frozenset(gpus),
-        owners=frozenset(owner_of(w) for w in owners),
+        owners=frozenset(owner for some in owners for owner in some),
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from moorage.decide.scheduling.fleet import Bools, Fleet, closed_by, matches, seen_gpus, usable
 from moorage.decide.scheduling.ledger import Ledger
+from moorage.decide.scheduling.means import means_refusals, port_owner, suits
 from moorage.decide.scheduling.snapshot import Ask, Request, Room, Topology
 from moorage.domain.nouns import Machine
 from moorage.domain.reasons import Reason, reason
@@ -20,15 +21,15 @@ _DETAIL = {"node.not_ready": "state", "node.cordoned": "why", "node.refuses_runs
 """The param of each reason that closes a machine."""
 
 
-def mask(ledger: Ledger, ask: Ask, apart: str | None = None) -> Bools:
+def mask(ledger: Ledger, ask: Ask, apart: Sequence[str] = ()) -> Bools:
     """The machines on which one such worker fits now.
 
     Args:
-        apart: it takes a machine on which this owner has no worker yet.
+        apart: it takes a machine on which none of these has a worker yet.
     """
     found = takes(ledger.fleet, ask) & ledger.enough(ask)
-    if apart is not None:
-        found[list(ledger.rows_of(apart))] = False
+    if apart:
+        found[ledger.rows_of_any(apart)] = False
     return found
 
 
@@ -46,11 +47,13 @@ def _suits(fleet: Fleet, ask: Ask) -> Iterator[Bools]:
         yield fleet.column(("label", key, value), partial(_labelled, key=key, value=value))
     yield fleet.column(("accepts", ask.labels), partial(_accepts, labels=ask.labels))
     yield fleet.column(("engine", ask.runner), lambda machine: ask.runner in machine.engines)
+    if ask.means.capabilities:
+        yield fleet.column(("means", ask.means.capabilities), lambda machine: suits(machine, ask.means))
     if ask.machines:
         yield fleet.column(("named", ask.machines), lambda machine: machine.name in ask.machines)
 
 
-def parts(ledger: Ledger, ask: Ask, apart: str | None) -> Iterator[Bools]:
+def parts(ledger: Ledger, ask: Ask, apart: Sequence[str]) -> Iterator[Bools]:
     """What `mask` is made of, one column a rule: machines whose columns are the same refuse for the same reasons."""
     request = ask.request
     yield from _suits(ledger.fleet, ask)
@@ -60,9 +63,9 @@ def parts(ledger: Ledger, ask: Ask, apart: str | None) -> Iterator[Bools]:
         yield ledger.free_gpus(ask) >= request.gpus
         yield ledger.fleet.kind(of_any_health(request)) > 0
         yield (ledger.fleet.kind(of_any_health(request)) & ~ledger.fleet.base("usable")) == 0
-    if apart is not None:
+    for owner in apart:
         column = np.ones(ledger.fleet.height, np.bool_)
-        column[list(ledger.rows_of(apart))] = False
+        column[list(ledger.rows_of(owner))] = False
         yield column
 
 
@@ -121,7 +124,7 @@ def fabric_refusals(machine: Machine, topology: Topology) -> Iterator[Reason]:
         yield reason("node.slow_fabric", gbps=topology.min_gbps, fastest=fastest)
 
 
-def refusals(ask: Ask, room: Room, apart: str | None = None) -> tuple[Reason, ...]:
+def refusals(ask: Ask, room: Room, apart: Sequence[str] = ()) -> tuple[Reason, ...]:
     """Every reason that keeps the worker off this machine; empty means it fits now."""
     return tuple(_machine_refusals(room.machine)) or tuple(_work_refusals(ask, room, apart))
 
@@ -131,7 +134,7 @@ def _machine_refusals(machine: Machine) -> Iterator[Reason]:
         yield reason(code, **({_DETAIL[code]: detail} if code in _DETAIL else {}))
 
 
-def _work_refusals(ask: Ask, room: Room, apart: str | None) -> Iterator[Reason]:
+def _work_refusals(ask: Ask, room: Room, apart: Sequence[str]) -> Iterator[Reason]:
     machine, request = room.machine, ask.request
     if ask.machines and machine.name not in ask.machines:
         yield reason("node.not_selected")
@@ -142,7 +145,9 @@ def _work_refusals(ask: Ask, room: Room, apart: str | None) -> Iterator[Reason]:
         yield reason("node.label_not_accepted")
     if ask.runner not in machine.engines:
         yield reason("node.no_engine", runner=ask.runner)
-    if apart is not None and apart in room.owners:
+    ports = {port_owner(port): port for port in ask.means.ports}
+    yield from means_refusals(ask.means, machine, (p for owner, p in ports.items() if owner in room.owners))
+    if any(owner in room.owners for owner in apart if owner not in ports):
         yield reason("node.holds_worker")
     if request.cpu_milli > room.free_cpu_milli:
         yield reason("node.cpu", need=request.cpu_milli, free=max(0, room.free_cpu_milli))

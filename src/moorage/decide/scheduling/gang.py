@@ -38,8 +38,8 @@ class Finder:
 
     def alone(self, entry: Entry) -> Spot | None:
         """Room for one worker without rules about other machines."""
-        if entry.apart is not None:
-            found = self._fill(_Search(entry.ask, 1, apart=entry.apart))
+        if entry.apart:
+            found = self._fill(_Search(entry.ask, 1, (entry,), entry.apart))
             return found[0] if found else None
         rows, at = self._walks.get(id(entry.ask)) or (self._ranked(entry.ask), 0)
         while at < len(rows) and not self.ledger.fits(entry.ask, rows[at]):
@@ -48,7 +48,7 @@ class Finder:
         if at == len(rows):
             return None
         spot = self.ledger.spot(entry.ask, rows[at])
-        self.ledger.take(spot, entry.owner)
+        self.ledger.take(spot, entry.owners)
         return spot
 
     def _ranked(self, ask: Ask) -> list[int]:
@@ -102,7 +102,7 @@ class Finder:
             spots = self._fill(search, [spot.row for _, spot in taken])
             if spots is None:
                 for entry, spot in taken:
-                    self.ledger.give(spot, entry.owner)
+                    self.ledger.give(spot, entry.owners)
                 return None
             taken += zip(search.entries, spots, strict=True)
         return taken
@@ -115,7 +115,7 @@ class Finder:
             rows = self._by_topology(search, rows, rows_now)
         if not len(rows):
             return None
-        each = 1 if search.apart is not None or search.one_per_rack else search.count
+        each = 1 if search.apart or search.one_per_rack else search.count
         room = ledger.how_many(ask, rows, each)
         if int(room.sum()) < search.count:
             return None
@@ -125,12 +125,12 @@ class Finder:
         for at in order:
             for _ in range(min(int(room[at]), search.count - len(spots))):
                 spot = ledger.spot(ask, int(rows[at]))
-                ledger.take(spot, search.owner)
+                ledger.take(spot, search.owners)
                 spots.append(spot)
             if len(spots) == search.count:
                 return spots
         for spot in spots:
-            ledger.give(spot, search.owner)
+            ledger.give(spot, search.owners)
         return None
 
     def _used(self, search: "_Search", rows_now: Sequence[int]) -> set[int]:
@@ -154,14 +154,18 @@ class _Search:
 
     ask: Ask
     count: int
-    entries: tuple[Entry, ...] = ()
-    apart: str | None = None
+    entries: tuple[Entry, ...]
+    apart: tuple[str, ...] = ()
     topology: Topology | None = None
     within: Bools | None = None
 
     @property
     def owner(self) -> str:
-        return self.entries[0].owner if self.entries else self.apart or ""
+        return self.entries[0].owner
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        return self.entries[0].owners
 
     @property
     def one_per_rack(self) -> bool:

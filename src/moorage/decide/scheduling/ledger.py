@@ -3,6 +3,7 @@
 Every stage takes and gives here, so that what one unit was promised is gone for the next. `Spot` is a promise.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,23 +53,23 @@ class Ledger:
 
     # Taking and giving
 
-    def take(self, spot: Spot, owner: str | None = None) -> None:
+    def take(self, spot: Spot, owners: Iterable[str] = ()) -> None:
         """Take a spot; may go below zero, as a reservation does on a machine that is not free yet."""
         self.cpu[spot.row] -= spot.cpu_milli
         self.memory[spot.row] -= spot.memory_bytes
         if spot.gpus:
             self.gpus[spot.row] &= np.uint64(~spot.gpus & _WORD)
-        if owner is not None:
+        for owner in owners:
             rows = self._owners.setdefault(owner, {})
             rows[spot.row] = rows.get(spot.row, 0) + 1
 
-    def give(self, spot: Spot, owner: str | None = None) -> None:
+    def give(self, spot: Spot, owners: Iterable[str] = ()) -> None:
         """Give a spot back."""
         self.cpu[spot.row] += spot.cpu_milli
         self.memory[spot.row] += spot.memory_bytes
         if spot.gpus:
             self.gpus[spot.row] |= np.uint64(spot.gpus)
-        if owner is not None:
+        for owner in owners:
             self._owners[owner][spot.row] -= 1
 
     def spot(self, ask: Ask, row: int) -> Spot:
@@ -117,15 +118,19 @@ class Ledger:
         now = (row for row, count in self._owners.get(owner, {}).items() if count > 0)
         return {*self.fleet.rows_of(owner), *now}
 
-    def room(self, row: int, owner: str | None = None) -> Room:
+    def rows_of_any(self, owners: Iterable[str]) -> list[int]:
+        """Machines that have a worker of one of these."""
+        return list({row for owner in owners for row in self.rows_of(owner)})
+
+    def room(self, row: int, owners: Iterable[str] = ()) -> Room:
         """The machine with all that is taken there now.
 
         Args:
-            owner: who must be named among its owners if it has a worker there.
+            owners: who must be named among its owners if they have a worker there.
         """
         room = self.fleet.room(row)
         taken = int(self.fleet.base("gpus")[row]) & ~int(self.gpus[row]) & _WORD
-        here = {owner} if owner is not None and row in self.rows_of(owner) else set()
+        here = {owner for owner in owners if row in self.rows_of(owner)}
         return replace(
             room,
             cpu_milli=room.limit_cpu_milli - int(self.cpu[row]),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from moorage.decide.scheduling.means import Means, port_owner
 from moorage.decide.scheduling.snapshot import Ask, Placement, Request, SchedulingSnapshot, Topology, group_of, owner_of
 from moorage.domain.nouns import Run, Worker
 from moorage.domain.states import TERMINAL_RUN
@@ -22,22 +23,27 @@ class Entry:
 
     Args:
         ask: the very same object for workers alike, so that it can be compared by identity.
-        apart: owner of whose other workers its machine must be free.
+        apart: owners of whose other workers its machine must be free: its own with `spread: machine`, and its ports.
         limit_s: seconds after which it is stopped, with its grace; None: it has no time limit.
     """
 
     worker: Worker
     run: Run
     ask: Ask
-    apart: str | None
+    apart: tuple[str, ...]
     topology: Topology | None
     limit_s: float | None
     key: Key
 
     @property
     def owner(self) -> str:
-        """What it counts under on its machine."""
+        """Its deployment, or its run."""
         return owner_of(self.worker)
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Everything it counts under on its machine."""
+        return (owner_of(self.worker), *(port_owner(port) for port in self.ask.means.ports))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,12 +122,14 @@ class Queue:
 
     def _entry(self, worker: Worker, run: Run) -> Entry:
         placement = Placement.of(run, worker.group)
-        ask = Ask.of(Request.of(worker), placement)
+        means = Means.of(run.spec, group_of(run, worker.group))
+        ask = Ask.of(Request.of(worker), placement, means)
+        apart = (owner_of(worker),) if placement.spread == "machine" else ()
         return Entry(
             worker,
             run,
             self._asks.setdefault(ask, ask),
-            owner_of(worker) if placement.spread == "machine" else None,
+            (*apart, *(port_owner(port) for port in means.ports)),
             placement.topology,
             time_limit_s(run, worker),
             order_key(worker, run),

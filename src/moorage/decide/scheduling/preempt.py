@@ -136,8 +136,7 @@ def _on_one_machine(unit: Unit, ledger: Ledger, victims: Sequence[Victim]) -> li
     """Of every machine's best set, the best."""
     entry = unit.first
     open_rows = takes(ledger.fleet, entry.ask)
-    if entry.apart is not None:
-        open_rows[list(ledger.rows_of(entry.apart))] = False
+    open_rows[ledger.rows_of_any(entry.apart)] = False
     by_row: dict[int, list[Victim]] = {}
     for victim in victims:
         for row in victim.rows:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from moorage.decide.scheduling.means import NONE, Means, port_owner
 from moorage.domain.nouns import Machine, Run, Worker
 
 
@@ -50,6 +51,12 @@ class Request:
 def owner_of(worker: Worker) -> str:
     """What `spread: machine` spreads: the replicas of a deployment, else the workers of a run."""
     return worker.deployment or worker.run
+
+
+def owners_of(worker: Worker, run: Run) -> tuple[str, ...]:
+    """Everything under which a worker counts on its machine: its owner, and the ports that it alone listens on."""
+    means = Means.of(run.spec, group_of(run, worker.group))
+    return (owner_of(worker), *(port_owner(port) for port in means.ports))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +133,13 @@ class Ask:
     machines: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     runner: str = "process"
+    means: Means = NONE
 
     @staticmethod
-    def of(request: Request, placement: Placement) -> "Ask":
+    def of(request: Request, placement: Placement, means: Means = NONE) -> "Ask":
         """The ask of a worker with this request in a run with this placement."""
         labels = tuple(sorted((k, str(v)) for k, v in placement.labels.items()))
-        return Ask(request, tuple(sorted(placement.machines)), labels, placement.runner)
+        return Ask(request, tuple(sorted(placement.machines)), labels, placement.runner, means)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +151,7 @@ class Room:
     memory_bytes: int = 0
     gpus: frozenset[int] = frozenset()
     owners: frozenset[str] = frozenset()
-    """deployments, and runs of their own, that have a worker here (for `spread: machine`)"""
+    """deployments, and runs of their own, that have a worker here (for `spread: machine`), and their ports"""
 
     @property
     def free_cpu_milli(self) -> int:

@@ -50,7 +50,7 @@ class _Writer:
     outcome: Outcome
     now: float
     fence: Fence | None
-    _placements: dict[tuple[int, str | None], dict[str, Any]] = field(default_factory=dict)
+    _placements: dict[tuple[int, tuple[str, ...]], dict[str, Any]] = field(default_factory=dict)
     _reasons: dict[tuple[str, int], Reason] = field(default_factory=dict)
 
     def placements(self) -> Iterator[Change]:
@@ -143,7 +143,7 @@ class _Writer:
 
     def placement(self, entry: Entry) -> dict[str, Any]:
         """Per-machine reasons, made once for workers alike."""
-        near = entry.apart if entry.topology is None else entry.owner
+        near = entry.apart if entry.topology is None else (*entry.apart, entry.owner)
         key = (id(entry.ask), near)
         if key not in self._placements:
             self._placements[key] = explain.placement_of(self.outcome.ledger, entry)
