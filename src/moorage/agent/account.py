@@ -80,6 +80,9 @@ class Account:
             process=identity.to_wire() if identity else None,
             exit_code=self.attempt.exit_code,
             ready=self.attempt.ready and not self.ended,
+            gpus=self.assignment.launch.gpus,
+            cpu_milli=self.assignment.launch.cpu_milli,
+            memory_bytes=self.assignment.launch.memory_bytes,
         )
 
     # Changing it

@@ -247,6 +247,7 @@ class Session:
         actions = self._roster.apply(self._standing.assignments)
         if actions.start:
             self._sooner.set()
+        self._standing.asked &= set(actions.unclaimed)  # what was wanted again meanwhile is asked about anew
         unasked = [w for w in actions.unclaimed if w not in self._standing.asked]
         if unasked:
             # One empty answer must not end everything on this machine: what the desired set does not name is asked

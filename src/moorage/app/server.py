@@ -147,6 +147,7 @@ async def build(config: ServerConfig) -> Graph:
         lease_s=config.machine_ttl_s,
         heartbeat_s=config.heartbeat_s,
         heard=loops.heard,
+        freed=loops.freed,
         withdraw=publisher.withdraw,
     )
     credentials = Credentials(store, clock)

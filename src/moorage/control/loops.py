@@ -20,7 +20,7 @@ from moorage.decide.scheduling.cycle import ACTOR as SCHEDULING_ACTOR
 from moorage.decide.serving.cycle import ACTOR as SERVING_ACTOR
 from moorage.domain.changes import Fence, HistoryRow
 from moorage.domain.nouns import Deployment, Machine, Worker
-from moorage.domain.states import ACTIVE_WORKER
+from moorage.domain.states import ACTIVE_WORKER, WorkerState
 from moorage.ports import Clock, Store
 
 DEPLOYMENTS_RESYNC_S = 1800.0
@@ -31,6 +31,9 @@ ROUTED_BY = frozenset({"Deployment", "Replica", "Worker"})
 """Kinds of rows that a route is made of."""
 
 OURS = frozenset({SERVING_ACTOR, SCHEDULING_ACTOR})
+BEATS = frozenset({WorkerState.RUNNING, WorkerState.STALE, WorkerState.DOWN})
+"""States in which a worker's heartbeat is of interest."""
+
 ECHO_S = 0.05
 """A new worker, or its placement, is looked at by the serving loop after this: that look rarely asks for more, and the
 placement and the start that are under way should not wait behind it."""
@@ -99,6 +102,10 @@ class Loops:
     async def _refresh(self, uid: str) -> None:
         await self._publisher.refresh(uid)
 
+    def freed(self) -> None:
+        """A place came free of which no row tells."""
+        self._scheduling.mark(FLEET)
+
     def heard(self, machine: str) -> None:
         """A machine joined, reconciled or was heard again: its deadline moved."""
         self._machines.mark(machine)
@@ -112,6 +119,7 @@ class Loops:
             await self._mark_workers({r.object_uid for r in rows if r.object_kind == Worker.kind})
             machines = {r.object_uid for r in rows if r.object_kind == Machine.kind}
             for uid in machines:
+                self._machines_step.look_again(uid)
                 self._machines.mark(uid)
                 self._scheduling.mark(FLEET)
                 self._board.bump_soon(uid)
@@ -145,6 +153,14 @@ class Loops:
         for worker in await self._store.find(Worker, uid=wanted):
             if worker.machine is not None:
                 self._board.bump_soon(worker.machine)
+                self._mark_machine(worker)
+
+    def _mark_machine(self, worker: Worker) -> None:
+        """A worker whose beats are to be watched from now on, or the end of one where ends are waited for."""
+        assert worker.machine is not None
+        if worker.state in BEATS or self._machines_step.attends(worker.machine):
+            self._machines_step.look_again(worker.machine)
+            self._machines.mark(worker.machine)
 
 
 def _only_starts(rows: Sequence[HistoryRow]) -> bool:

@@ -11,14 +11,15 @@ from typing import Any
 import structlog
 
 from moorage.control.credentials import Principal, Role
-from moorage.control.machines import placed_on
+from moorage.control.machines import placed_on, places_on
 from moorage.control.work import ANSWERED, WorkBoard
 from moorage.decide.decision import Ids
 from moorage.decide.running.adoption import HeldProcess, reconcile
-from moorage.decide.running.reports import Seen, apply
+from moorage.decide.running.heartbeats import excused, heard
+from moorage.decide.running.reports import Seen, apply, of_deleted
 from moorage.domain.catalogue import CATALOGUE
-from moorage.domain.changes import Change, Create, Step, Update
-from moorage.domain.errors import Conflict, NotFound, StaleVersion
+from moorage.domain.changes import Change, Create, Release, Step, Update
+from moorage.domain.errors import Conflict, Gone, NotFound, StaleVersion
 from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.reasons import Reason, ReasonClass, reason
 from moorage.domain.states import ENDED_WORKER, MachineState, WorkerState
@@ -26,6 +27,7 @@ from moorage.ports import Clock, Store
 from moorage.wire.agent import (
     Heartbeat,
     HeartbeatAnswer,
+    Held,
     Join,
     Joined,
     Reconcile,
@@ -55,6 +57,7 @@ class Observation:
         lease_s, heartbeat_s: told to agents, seconds.
         heard: called with a machine's uid when its lease was renewed or its state changed.
         withdraw: called with a worker's uid the moment a report says that it ended or is not ready.
+        freed: called when a place came free of which no row tells: an earlier copy of a worker is gone.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Observation:
         heartbeat_s: float,
         heard: Callable[[str], None],
         withdraw: Callable[[str], Awaitable[None]],
+        freed: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -77,22 +81,25 @@ class Observation:
         self._heartbeat_s = heartbeat_s
         self._heard = heard
         self._withdraw = withdraw
+        self._freed = freed
 
     async def join(self, message: Join, principal: Principal) -> Joined:
         """An agent starts: its machine is made, or goes to Reconciling until it said what it still runs.
 
         Raises:
-            Conflict: another agent holds that name with a good lease, or the machine was removed.
+            Conflict: another agent holds that name with a good lease.
+            Gone: the machine was removed; its agent stops all it holds and exits.
         """
         existing = await self._store.find(Machine, name=message.name)
         machine = next((m for m in existing if m.state is not MachineState.REMOVED), None)
         if principal.role is Role.AGENT:
             machine = await self._store.get(Machine, principal.machine or "")
             if machine is None or machine.state is MachineState.REMOVED:
-                raise Conflict(
-                    f"machine {message.name} was removed",
+                raise Gone(
+                    f"machine {message.name} was removed from the cluster",
                     code="machine_removed",
-                    remedy="make a join token with `moor machines join-token` and join it anew",
+                    remedy="make a join token (`POST /api/v1/tokens/join`) and join it anew",
+                    target=f"Machine {message.name}",
                 )
         elif machine is not None and self._lease_is_good(machine):
             raise Conflict(
@@ -134,7 +141,8 @@ class Observation:
     async def _rejoin(self, machine: Machine, message: Join) -> str:
         unanswered = machine.state in (MachineState.JOINING, MachineState.RECONCILING)
         rebooted = machine.boot_id != message.boot_id or (machine.rebooted and unanswered)
-        fields = {**self._reported(message), "rebooted": rebooted}
+        beats = excused(machine.beats, self._clock.now())
+        fields = {**self._reported(message), "rebooted": rebooted, "beats": beats}
         steps: tuple[Step, ...] = ()
         if machine.state in (MachineState.READY, MachineState.NOT_READY):
             steps = (Step(MachineState.RECONCILING, "rejoined", reason("machine.agent_restarted")),)
@@ -155,16 +163,15 @@ class Observation:
 
     async def _reconcile_once(self, message: Reconcile) -> ReconcileAnswer:
         machine = await self._machine(message.machine, message.incarnation)
-        held = [
-            HeldProcess(h.worker, h.epoch, h.alive, h.state in RAN, h.ready, h.address, h.process) for h in message.held
-        ]
-        here = await placed_on(self._store, machine.uid)
+        held = [_held(h) for h in message.held]
+        places = await places_on(self._store, machine.uid)
+        here = await placed_on(self._store, machine.uid, places, lost=True)
         uids = sorted({h.worker for h in held} - {w.uid for w in here})
         rows = [*here, *(await self._store.find(Worker, uid=uids) if uids else ())]
         runs = {r.uid: r for r in await self._store.find(Run, uid=sorted({w.run for w in rows}))} if rows else {}
         if machine.state in (MachineState.DOWN, MachineState.REMOVED):
             raise Conflict("the machine must join first", code="rejoin", retryable=True)
-        found = reconcile(machine, held, rows, runs, self._clock.now(), rebooted=machine.rebooted)
+        found = reconcile(machine, held, rows, runs, self._clock.now(), rebooted=machine.rebooted, places=places)
         if found.decision.change is not None:
             await self._store.commit(found.decision.change)
         self._heard(machine.uid)
@@ -191,7 +198,12 @@ class Observation:
         steps: tuple[Step, ...] = ()
         if machine.state is MachineState.NOT_READY:
             steps = (Step(MachineState.READY, "heartbeat_back", reason("machine.back")),)
-        fields = {"heartbeat_at": now, "lease_expires_at": now + self._lease_s, "pressure": message.pressure}
+        fields = {
+            "heartbeat_at": now,
+            "lease_expires_at": now + self._lease_s,
+            "pressure": message.pressure,
+            "beats": heard(machine.beats, message.workers, message.ages, now),
+        }
         update = Update("Machine", machine.uid, machine.version, steps, fields)
         try:
             await self._store.commit(Change((update,), f"machine:{machine.name}"))
@@ -228,7 +240,9 @@ class Observation:
     async def _report_one(self, machine: Machine, uid: str, item: WorkerReport) -> None:
         for _ in range(ATTEMPTS):
             worker = await self._store.get(Worker, uid)
-            if worker is None:
+            if worker is None or worker.epoch != item.epoch:
+                if not await self._of_earlier(machine, worker, uid, item):
+                    continue
                 return
             if worker.ready and worker.epoch == item.epoch and _stops_serving(item):
                 await self._withdraw(uid)
@@ -243,9 +257,40 @@ class Observation:
             return
         raise StaleVersion(f"worker {uid} kept changing; send the report again")
 
+    async def _of_earlier(self, machine: Machine, worker: Worker | None, uid: str, item: WorkerReport) -> bool:
+        """A copy that is not counted (any more): at most its place comes free. False: the row moved meanwhile."""
+        now = self._clock.now()
+        seen = _seen(machine.uid, item, now)
+        writes = of_deleted(uid, seen) if worker is None else apply(worker, seen, now)
+        places = await places_on(self._store, machine.uid) if writes else {}
+        writes = tuple(w for w in writes if not isinstance(w, Release) or (uid, item.epoch) in places)
+        if not writes:
+            return True
+        try:
+            await self._store.commit(Change(writes, f"machine:{machine.name}"))
+        except StaleVersion:
+            return False
+        self._freed()
+        return True
+
     async def work(self, machine: str, incarnation: str, after: int, wait_s: float) -> Work | None:
         """The machine's desired set; see `WorkBoard.work`."""
         return await self._board.work(machine, incarnation, after, wait_s)
+
+
+def _held(told: Held) -> HeldProcess:
+    return HeldProcess(
+        worker=told.worker,
+        epoch=told.epoch,
+        alive=told.alive,
+        ran=told.state in RAN,
+        ready=told.ready,
+        address=told.address,
+        process=told.process,
+        gpus=told.gpus,
+        cpu_milli=told.cpu_milli,
+        memory_bytes=told.memory_bytes,
+    )
 
 
 def _stops_serving(item: WorkerReport) -> bool:
@@ -265,6 +310,8 @@ def _seen(machine: str, item: WorkerReport, now: float) -> Seen:
         exit_code=item.exit_code,
         log_tail=item.log_tail,
         gone=item.gone,
+        rendezvous=item.rendezvous,
+        ports=item.ports,
     )
 
 

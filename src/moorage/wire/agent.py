@@ -371,6 +371,10 @@ class Held(Message):
     process: dict[str, Any] | None = None
     exit_code: int | None = None
     ready: bool = False
+    gpus: tuple[int, ...] = ()
+    """of this placement: they are taken until it is gone, whatever was decided meanwhile; so are the next two"""
+    cpu_milli: int = 0
+    memory_bytes: int = 0
 
 
 class Reconcile(Message):
