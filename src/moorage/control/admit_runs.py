@@ -11,12 +11,15 @@ from moorage.decide.decision import Ids, Outcome
 from moorage.decide.running import commands
 from moorage.decide.running.commands import KnownRun, RunIntent
 from moorage.decide.running.creating import run_digest
+from moorage.decide.running.splitting import warnings
 from moorage.domain.errors import Conflict, InvalidSpec, NotFound
 from moorage.domain.nouns import Deployment, Machine, Run, Worker
 from moorage.ports import Clock, Store
 from moorage.wire.spec import document as read_document
 from moorage.wire.spec import normalise
 from moorage.wire.supported import unsupported
+
+FLEET_KEPT_S = 5.0
 
 
 class RunAdmission:
@@ -32,6 +35,8 @@ class RunAdmission:
         self._clock = clock
         self._ids = ids
         self._carry = carry
+        self._machines: Sequence[Machine] = ()
+        self._fleet_until = float("-inf")
 
     async def apply(
         self, ns: str, name: str, document: Mapping[str, Any], *, actor: str, key: str | None, create_only: bool
@@ -108,7 +113,16 @@ class RunAdmission:
 
     async def _intent(self, ns: str, name: str, document: Mapping[str, Any]) -> RunIntent:
         spec = read_run(ns, name, document)
-        return RunIntent(ns, name, spec, run_digest(spec))
+        said = warnings(Run(uid="", namespace=ns, name=name, spec=spec), await self._fleet())
+        return RunIntent(ns, name, spec, run_digest(spec), said)
+
+    async def _fleet(self) -> Sequence[Machine]:
+        """Every machine, as read a moment ago at most: it is for warnings only, and submissions come in bursts."""
+        now = self._clock.monotonic()
+        if now >= self._fleet_until:
+            self._machines = await self._store.find(Machine)
+            self._fleet_until = now + FLEET_KEPT_S
+        return self._machines
 
     async def _known(self, ns: str, name: str) -> KnownRun:
         runs = await self._named(ns, name)
