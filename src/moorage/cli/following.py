@@ -39,13 +39,17 @@ def follow(session: Session, run: Json) -> int:
 
 
 def told(session: Session, run: Json) -> int:
-    """Say how it ended, on stderr; returns the exit code: the program's own where it failed with one."""
+    """Say how it ended, on stderr; returns the exit code: the program's own where it failed with one.
+
+    The end of its log was shown as it came, and is not shown again.
+    """
     name, state = run["name"], run["state"]
     if state == "Completed":
         return OK
     if session.human:
         flag = namespace_flag(session)
-        lines = [f"{name}: {state}", *last_seen({k: v for k, v in run.items() if k != "state"})]
+        failure = {k: v for k, v in (run.get("last_failure") or {}).items() if k not in ("log", "reason")}
+        lines = [f"{name}: {state}", *last_seen({"reason": run.get("reason"), "last_failure": failure})]
         say("\n".join([*lines, f"  to do: look further with `moor why {name}{flag}`"]))
     code = run.get("exit_code")
     return code if state == "Failed" and isinstance(code, int) and 0 < code < 256 else FAILED
@@ -86,7 +90,7 @@ class _Following:
         try:
             while True:
                 run = self._runs.get(self._uid)
-                if run["state"] == "Running" or run["state"] in ENDED:
+                if run.get("started_at") or run["state"] in ENDED:
                     self._alone = (run.get("workers") or {}).get("total") == 1
                     return
                 progress.update(f"{self._name}: {sentence(run)}")
@@ -99,7 +103,8 @@ class _Following:
             if not self._session.human:
                 print_line(line)
             elif line.get("kind") == "event":
-                say(f"== {line.get('line', '')}")
+                if line.get("worker"):  # what is said of the whole run comes after its output
+                    say(f"== {line.get('line', '')}")
             elif line.get("kind") != "heartbeat":
                 prefix = "" if self._alone else f"{line.get('worker') or ''} | "
                 click.echo(prefix + str(line.get("line", "")))
