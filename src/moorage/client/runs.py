@@ -7,9 +7,9 @@ from moorage.client.deployments import selector
 from moorage.client.documents import Spec, plain_document
 from moorage.client.logs import log_lines, log_query
 from moorage.client.session import INTERVAL_S, Session
-from moorage.domain.errors import InvalidSpec
 
 if TYPE_CHECKING:
+    from moorage.client.exec import AsyncExecChannel, ExecResult
     from moorage.client.watching import Outcome
 
 Json = dict[str, Any]
@@ -22,11 +22,23 @@ class AsyncRuns:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def apply(self, spec: Spec, *, key: str | None = None) -> Json:
-        """Submit a run. Errors as for deployments."""
+    async def apply(self, spec: Spec, *, key: str | None = None, create_only: bool = False) -> Json:
+        """Submit a run: `{run, changed, warnings}`. The same spec again changes nothing, and where that run is over the
+        answer also has `message` and `remedy`.
+
+        Args:
+            spec: a document (`moorage.Run(…)`), a mapping of its fields, or the path of a file with one.
+            key: idempotency key; None draws one.
+            create_only: refuse where a run of that name exists, finished ones included.
+
+        Raises:
+            InvalidSpec: the spec is wrong, here or at the server.
+            Conflict: a live run of that name has another spec, or a deployment has the name.
+        """
         plain = plain_document(spec, "Run", self._session.namespace)
         path = self._session.path("runs", plain["name"], namespace=plain["namespace"])
-        answer: Json = await self._session.change("PUT", path, body=plain, key=key)
+        headers = {"If-None-Match": "*"} if create_only else None
+        answer: Json = await self._session.change("PUT", path, body=plain, key=key, headers=headers)
         return answer
 
     async def get(self, name: str, *, namespace: str | None = None) -> Json:
@@ -74,10 +86,17 @@ class AsyncRuns:
         answer: Json = await self._session.change("POST", path, body=body, key=key)
         return answer
 
-    async def restart(self, name: str, *, key: str | None = None, namespace: str | None = None) -> Json:
-        """Start it again: a live one by stopping and queueing every worker, a finished one as a new run."""
+    async def restart(
+        self, name: str, *, text: str | None = None, key: str | None = None, namespace: str | None = None
+    ) -> Json:
+        """Start it again: a live one by stopping and queueing every worker, a finished one as a new run.
+
+        Args:
+            text: why, in your words; shown in its history.
+        """
         path = self._session.path("runs", name, "restart", namespace=namespace)
-        answer: Json = await self._session.change("POST", path, key=key)
+        body = None if text is None else {"text": text}
+        answer: Json = await self._session.change("POST", path, body=body, key=key)
         return answer
 
     async def delete(
@@ -132,22 +151,24 @@ class AsyncRuns:
         on_status: Callable[[Json], None] | None = None,
         namespace: str | None = None,
     ) -> "Outcome":
-        """Wait until it completed, or for goal `stopped` until it ended however. Errors as for deployments."""
-        from moorage.client.waiting import RUN_GOALS, judge_run
-        from moorage.client.watching import Sight, Watch, watch
+        """Wait for a goal of the run that the name means now; a later one of that name is not taken for it.
 
-        if goal not in RUN_GOALS:
-            known = ", ".join(sorted(RUN_GOALS))
-            raise InvalidSpec(f"a run cannot be waited for until {goal!r}", remedy=f"wait for one of: {known}")
-        namespace = namespace or self._session.namespace
-        path = self._session.path("runs", name, namespace=namespace)
+        Args:
+            goal: accepted, running (or completed already), completed, stopped (ended however) or deleted.
+            timeout_s: None waits for ever.
+            interval_s: seconds between two reads.
+            on_status: called with each run object read.
 
-        async def look(limit_s: float) -> "Sight":
-            run = await self._session.get(path, limit_s=limit_s)
-            return Sight(run, judge_run(goal, run))
+        Raises:
+            WaitFailed: it will not be reached; carries the last object, the reason, exit code and log.
+            WaitTimeout: time is over.
+            NotFound: there is no such run and never was.
+        """
+        from moorage.client.run_wait import wait_for_run, watch_of_run
 
-        what = Watch(str(goal), f"Run {namespace}/{name}", name, timeout_s, interval_s, on_status)
-        return await watch(what, look, self._session.transport)
+        where = namespace or self._session.namespace
+        what = watch_of_run(where, name, goal, timeout_s=timeout_s, interval_s=interval_s, on_status=on_status)
+        return await wait_for_run(self._session, where, what)
 
 
 class AsyncWorkers:
@@ -182,6 +203,50 @@ class AsyncWorkers:
         query = log_query(lines=lines, previous=previous, attempt=attempt, since=since, grep=grep)
         async for line in log_lines(self._session, path, query, follow=follow):
             yield line
+
+    async def exec(
+        self, worker: str, command: Sequence[str], *, stdin: bytes = b"", namespace: str | None = None
+    ) -> "ExecResult":
+        """Run a command beside it, with its environment, directory, GPUs and mounts, to the command's end.
+
+        Args:
+            worker: by name or uid; running.
+            command: argv; a shell is not used.
+            stdin: its input.
+
+        Raises:
+            Conflict: the worker does not run.
+            Unavailable: its machine does not answer, or the connection was lost (what ran is ended then).
+        """
+        from moorage.client.exec import run_whole
+
+        path = self._session.path("workers", worker, "exec", namespace=namespace)
+        return await run_whole(self._session, path, command, stdin)
+
+    async def attach(
+        self,
+        worker: str,
+        command: Sequence[str],
+        *,
+        tty: bool = False,
+        stdin: bool = True,
+        rows: int = 24,
+        columns: int = 80,
+        term: str | None = None,
+        namespace: str | None = None,
+    ) -> "AsyncExecChannel":
+        """As `exec`, giving the streams themselves.
+
+        Args:
+            tty: with a terminal of its own, of `rows` and `columns`, called `term`.
+            stdin: whether it gets any input.
+        """
+        from moorage.client.exec import open_channel
+        from moorage.wire.exec import ExecOrder
+
+        path = self._session.path("workers", worker, "exec", namespace=namespace)
+        order = ExecOrder(command=tuple(command), tty=tty, stdin=stdin, rows=rows, columns=columns, term=term)
+        return await open_channel(self._session, path, order)
 
     async def stop(self, worker: str, *, reason: str, key: str | None = None, namespace: str | None = None) -> Json:
         """Stop it, saying why."""

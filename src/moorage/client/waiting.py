@@ -38,10 +38,12 @@ class Goal(StrEnum):
     PROMOTED = "promoted"
     STOPPED = "stopped"
     COMPLETED = "completed"
+    RUNNING = "running"
+    DELETED = "deleted"
 
 
 DEPLOYMENT_GOALS = frozenset({Goal.ACCEPTED, Goal.READY, Goal.LIVE, Goal.PROMOTED, Goal.STOPPED})
-RUN_GOALS = frozenset({Goal.ACCEPTED, Goal.STOPPED, Goal.COMPLETED})
+RUN_GOALS = frozenset({Goal.ACCEPTED, Goal.RUNNING, Goal.COMPLETED, Goal.STOPPED, Goal.DELETED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +130,24 @@ def judge(goal: Goal | str, deployment: Json, bound: Bound | None = None, beside
 
 
 def judge_run(goal: Goal | str, run: Json) -> Verdict:
-    """As `judge`, for a Run: `completed` needs state Completed; `stopped` is content with any end."""
-    state = str(run.get("state"))
-    if Goal(goal) is Goal.ACCEPTED:
+    """As `judge`, for a Run (or its tombstone).
+
+    `completed` needs state Completed; `running` is content with that as well; `stopped` with any end; `deleted` needs
+    the tombstone.
+    """
+    goal, state = Goal(goal), str(run.get("state"))
+    if goal is Goal.ACCEPTED:
         return Done(False, None)
     if run.get("deleted"):
-        return Done(False, 0) if Goal(goal) is Goal.STOPPED else Failed("it was deleted", run.get("reason"))
+        over = goal in (Goal.STOPPED, Goal.DELETED)
+        return Done(False, 0) if over else Failed("it was deleted", run.get("reason"))
+    if goal is Goal.DELETED:
+        return KeepPolling("is being deleted" if run.get("deleting") else f"is {state} and not being deleted")
+    if goal is Goal.RUNNING and state == "Running":
+        return Done(False, None)
     if state not in RUN_ENDED:
         return KeepPolling(f"is {state}")
-    if Goal(goal) is Goal.STOPPED and run.get("deleting"):
-        return KeepPolling("is being deleted")
-    if state == "Completed" or Goal(goal) is Goal.STOPPED:
+    if state == "Completed" or goal is Goal.STOPPED:
         return Done(False, 0)
     return Failed(f"ended {state}", run.get("reason"), by_failure=state == "Failed")
 

@@ -70,7 +70,8 @@ async def test_a_failed_run_says_which_worker_failed_where_and_with_what_code(pl
     await agent.report(told, failed(3), exit_code=3, log_tail="boom", gone=True)
     run = await run_is(plane, uid, "Failed")
     assert run.exit_code == 3
-    assert run.reason is not None and run.reason.code == "run.worker_failed"
+    assert run.reason is not None
+    assert run.reason.code == "run.worker_failed"
     assert run.reason.params["machine"] == "lab"
 
 
@@ -81,11 +82,13 @@ async def test_a_cancel_is_carried_out_by_the_machine_and_confirmed(plane: Plane
     await agent.report(told, *STEPS, process={"pid": 1})
     await plane.commands.runs.cancel("default", "train", actor="person:p", key=None, text="wrong data")
     stop = await agent.assigned("stop")
-    assert stop.stop is not None and (stop.stop.cause, stop.stop.text) == ("user", "wrong data")
+    assert stop.stop is not None
+    assert (stop.stop.cause, stop.stop.text) == ("user", "wrong data")
     await agent.report(stop, CANCELLED, gone=True)
     await run_is(plane, uid, "Cancelled")
     again = await plane.commands.runs.cancel("default", "train", actor="person:p", key=None, text=None)
-    assert again["changed"] is False and "Cancelled already" in again["message"]
+    assert again["changed"] is False
+    assert "Cancelled already" in again["message"]
 
 
 async def test_the_same_spec_is_a_no_op_and_another_one_waits_for_the_end(plane: Plane) -> None:
@@ -99,9 +102,11 @@ async def test_the_same_spec_is_a_no_op_and_another_one_waits_for_the_end(plane:
     await agent.report(told, *STEPS, DONE, exit_code=0, gone=True)
     await run_is(plane, first["run"]["id"], "Completed")
     finished = await submit(plane)
-    assert finished["changed"] is False and "moor restart train" in finished["remedy"]
+    assert finished["changed"] is False
+    assert "moor restart train" in finished["remedy"]
     other = await submit(plane, priority=3)
-    assert other["changed"] is True and other["run"]["id"] != first["run"]["id"]
+    assert other["changed"] is True
+    assert other["run"]["id"] != first["run"]["id"]
 
 
 async def test_a_restart_of_a_finished_run_is_a_new_one_that_says_so(plane: Plane) -> None:

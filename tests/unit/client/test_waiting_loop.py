@@ -208,6 +208,27 @@ def test_a_run_is_waited_for_until_it_completed_and_its_failure_is_told():
         client_of(handler).runs.wait("train")
 
 
+def test_a_wait_for_a_run_stays_with_the_run_that_its_name_meant_at_first():
+    paths = []
+
+    def handler(request):
+        paths.append(request.url.path)
+        return httpx.Response(200, json={"id": "run-7", "state": "Running" if len(paths) < 3 else "Completed"})
+
+    client_of(handler).runs.wait("train")
+    assert [p.rsplit("/", 1)[1] for p in paths] == ["train", "run-7", "run-7"]
+
+
+def test_a_run_that_is_removed_while_it_is_waited_for_was_deleted():
+    missing = httpx.Response(404, json={"code": "not_found", "message": "there is no Run default/run-7"})
+    looks = [{"id": "run-7", "state": "Running", "deleting": True}, missing]
+    assert client_of(Script(*looks)).runs.wait("train", "deleted").last == {"deleted": True}
+    with pytest.raises(WaitFailed, match="it was deleted"):
+        client_of(Script(*looks)).runs.wait("train")
+    with pytest.raises(NotFound):
+        client_of(Script(missing)).runs.wait("train")
+
+
 def test_an_operation_that_needs_a_person_ends_the_wait_for_it():
     def handler(request):
         reason = {"code": "op.needs_attention", "message": "two processes answer to its name"}

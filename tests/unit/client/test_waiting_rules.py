@@ -186,20 +186,30 @@ def test_a_server_that_says_only_the_phase_is_judged_by_the_phase():
 
 
 @pytest.mark.parametrize(
-    ("state", "completed", "stopped"),
+    ("state", "completed", "stopped", "running"),
     [
-        ("Pending", KEEP, KEEP),
-        ("Starting", KEEP, KEEP),
-        ("Running", KEEP, KEEP),
-        ("Completed", DONE, DONE),
-        ("Failed", FAIL, DONE),
-        ("Cancelled", FAIL, DONE),
-        ("A_later_word", KEEP, KEEP),
+        ("Pending", KEEP, KEEP, KEEP),
+        ("Starting", KEEP, KEEP, KEEP),
+        ("Running", KEEP, KEEP, DONE),
+        ("Completed", DONE, DONE, DONE),
+        ("Failed", FAIL, DONE, FAIL),
+        ("Cancelled", FAIL, DONE, FAIL),
+        ("A_later_word", KEEP, KEEP, KEEP),
     ],
 )
-def test_a_run_completes_only_by_completing(state, completed, stopped):
+def test_a_run_completes_only_by_completing(state, completed, stopped, running):
     assert type(judge_run("completed", {"state": state})) is completed
     assert type(judge_run("stopped", {"state": state})) is stopped
+    assert type(judge_run("running", {"state": state})) is running
+    assert type(judge_run("deleted", {"state": state})) is KEEP
+
+
+def test_a_deleted_run_is_stopped_and_deleted_and_will_never_complete():
+    tombstone = {"state": "Running", "deleted": True}
+    assert type(judge_run("stopped", tombstone)) is DONE
+    assert type(judge_run("deleted", tombstone)) is DONE
+    assert type(judge_run("completed", tombstone)) is FAIL
+    assert type(judge_run("running", tombstone)) is FAIL
 
 
 @pytest.mark.parametrize(

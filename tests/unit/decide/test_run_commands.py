@@ -40,7 +40,8 @@ def submit(wanted: RunIntent, known: KnownRun, *, create_only: bool = False) -> 
 def created(outcome: Outcome) -> Run:
     assert outcome.change is not None
     (write,) = outcome.change.writes
-    assert isinstance(write, Create) and isinstance(write.row, Run)
+    assert isinstance(write, Create)
+    assert isinstance(write.row, Run)
     return write.row
 
 
@@ -62,13 +63,15 @@ def test_a_live_run_is_never_replaced(state: RunState) -> None:
     assert submit(intent(), KnownRun(run(state))).change is None
     with pytest.raises(Conflict) as refused:
         submit(intent(priority=1), KnownRun(run(state)))
-    assert refused.value.code == "run_live" and "moor cancel train" in str(refused.value.remedy)
+    assert refused.value.code == "run_live"
+    assert "moor cancel train" in str(refused.value.remedy)
 
 
 @pytest.mark.parametrize("state", OVER)
 def test_a_finished_run_is_repeated_only_by_a_restart_and_gives_its_name_up_to_another_spec(state: RunState) -> None:
     same = submit(intent(), KnownRun(run(state)))
-    assert same.change is None and "moor restart train" in same.answer["remedy"]
+    assert same.change is None
+    assert "moor restart train" in same.answer["remedy"]
     assert str(state) in same.answer["message"]
     assert created(submit(intent(priority=1), KnownRun(run(state)))).uid != "run-1"
 
@@ -111,7 +114,8 @@ def test_a_cancel_is_written_once_and_a_second_one_changes_nothing() -> None:
 @pytest.mark.parametrize("state", OVER)
 def test_a_cancel_of_a_finished_run_is_a_no_op_that_says_so(state: RunState) -> None:
     outcome = commands.cancel(run(state), NOW, actor="person:p", text=None)
-    assert outcome.change is None and str(state) in outcome.answer["message"]
+    assert outcome.change is None
+    assert str(state) in outcome.answer["message"]
 
 
 def test_a_person_s_cancel_takes_over_from_a_schedule_s() -> None:
@@ -125,7 +129,8 @@ def restart(row: Run, known: KnownRun | None = None) -> Outcome:
 
 def test_a_live_run_is_restarted_in_place_once() -> None:
     asked = update(restart(run())).fields["restarting"]
-    assert asked["cause"] == "requested" and asked["since"] == NOW
+    assert asked["cause"] == "requested"
+    assert asked["since"] == NOW
     assert restart(run(restarting=asked)).change is None
 
 
@@ -148,12 +153,14 @@ def test_a_finished_run_is_repeated_by_a_new_one_of_the_same_spec() -> None:
 def test_a_restart_that_cannot_be_is_refused_with_its_cause(row: Run, known: KnownRun, code: str) -> None:
     with pytest.raises(Conflict) as refused:
         restart(row, known)
-    assert refused.value.code == code and refused.value.remedy
+    assert refused.value.code == code
+    assert refused.value.remedy
 
 
 def test_a_delete_ends_a_live_run_first_and_is_written_once() -> None:
     fields = update(commands.delete(run(), NOW, actor="person:p")).fields
-    assert fields["deleting"] is True and fields["cancel"]["cause"] == "user"
+    assert fields["deleting"] is True
+    assert fields["cancel"]["cause"] == "user"
     over = update(commands.delete(run(RunState.COMPLETED), NOW, actor="person:p")).fields
     assert over == {"deleting": True}
     assert commands.delete(run(deleting=True), NOW, actor="person:p").change is None
@@ -176,13 +183,16 @@ def stop(worker: Worker, text: str | None = "hot", state: RunState = RunState.RU
 def test_a_stopped_worker_is_cancelled_at_once_only_where_no_machine_runs_it(worker: Worker, to: str) -> None:
     outcome = stop(worker)
     written = update(outcome)
-    assert [s.to for s in written.steps] == [to] and outcome.answer["state"] == to
-    assert written.fields["stop"]["cause"] == "user" and written.fields["stop"]["text"] == "hot"
+    assert [s.to for s in written.steps] == [to]
+    assert outcome.answer["state"] == to
+    assert written.fields["stop"]["cause"] == "user"
+    assert written.fields["stop"]["text"] == "hot"
 
 
 def test_a_place_that_was_given_and_not_picked_up_is_free_again() -> None:
     change = stop(Worker(uid="wrk-1", state=WorkerState.PENDING, machine="mch-1")).change
-    assert change is not None and Release("wrk-1") in change.writes
+    assert change is not None
+    assert Release("wrk-1") in change.writes
 
 
 def test_a_stop_without_words_has_the_default_cause() -> None:
@@ -200,4 +210,5 @@ def test_a_person_s_stop_of_a_preempted_worker_is_for_good() -> None:
 @pytest.mark.parametrize("state", [WorkerState.COMPLETED, WorkerState.FAILED])
 def test_a_worker_that_ended_by_itself_is_left_as_it_is(state: WorkerState) -> None:
     outcome = stop(Worker(uid="wrk-1", state=state))
-    assert outcome.change is None and outcome.answer["changed"] is False
+    assert outcome.change is None
+    assert outcome.answer["changed"] is False

@@ -76,7 +76,8 @@ class Schedule(MemoryRows):
 def test_it_waits_for_its_next_time_and_says_when_that_is() -> None:
     schedule = Schedule()
     assert schedule.look() == at("2026-11-29T03:00")
-    assert schedule.run.state is RunState.PENDING and schedule.made == []
+    assert schedule.run.state is RunState.PENDING
+    assert schedule.made == []
     assert schedule.run.reason is not None
     assert schedule.run.reason.code == "run.scheduled"
     assert schedule.run.reason.params["next_at"] == at("2026-11-29T03:00")
