@@ -37,8 +37,7 @@ settings.load_profile("same")
 
 ENGINES = ("podman", "docker")
 TOGETHER = (
-    "tests/acceptance/test_parts_are_killed.py",  # one installation
-    "tests/acceptance/test_the_line.py",  # one installation
+    "tests/acceptance/",  # an installation for each module
     "tests/integration/runners/test_runner_documentation.py",  # the ports that the library has by default
 )
 
@@ -56,7 +55,7 @@ def group_of(nodeid: str) -> str:
     of_engine = re.search(rf"\[({'|'.join(ENGINES)})\b", test)
     if of_engine:
         return f"{path.split('/')[1]} on {of_engine[1]}"
-    return path if path in TOGETHER else nodeid
+    return path if path.startswith(TOGETHER) else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,5 +1,6 @@
 """kill -9 of the control plane, the agent, or both, under traffic: nobody notices, and the same server is adopted."""
 
+import httpx
 import pytest
 
 from tests.acceptance.installation import Installation, Traffic, alive, until
@@ -36,9 +37,11 @@ def test_traffic_goes_on_and_the_same_server_process_is_adopted(shared: Installa
 
 
 def _settled(installation: Installation, name: str) -> bool:
-    done = installation.run("get", "deployment", name, "--output", "json")
-    machines = installation.run("machines", "--output", "json")
-    return done.returncode == 0 and '"ACTIVE"' in done.stdout and '"Ready"' in machines.stdout
+    try:
+        (machine,) = installation.asked("machines")["items"]
+        return installation.phase(name) == "ACTIVE" and machine["state"] == "Ready"
+    except httpx.HTTPError:
+        return False
 
 
 def test_a_server_that_dies_while_the_agent_is_dead_is_replaced_and_its_exit_is_known(shared: Installation) -> None:
@@ -65,8 +68,6 @@ def test_a_killed_gateway_comes_back_with_its_routes(shared: Installation) -> No
 
 
 def _answers(installation: Installation) -> bool:
-    import httpx
-
     try:
         return installation.request("routed").status_code == 200
     except httpx.TransportError:
