@@ -18,6 +18,7 @@ STUB = CLIENT / "sync.pyi"
 
 SOURCES = {
     "AsyncApplied": "applied.py",
+    "AsyncExecChannel": "exec.py",
     "AsyncDeployments": "deployments.py",
     "AsyncRuns": "runs.py",
     "AsyncWorkers": "runs.py",
@@ -37,9 +38,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from moorage.client.address import Address
-from moorage.client.calls import Transport
+from moorage.client.calls import Duplex, Transport
 from moorage.client.documents import Spec
 from moorage.client.events import EventPage
+from moorage.client.exec import ExecEvent, ExecResult
 from moorage.client.patience import Patience
 from moorage.client.waiting import Bound
 from moorage.client.watching import Outcome

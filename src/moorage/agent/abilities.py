@@ -7,9 +7,11 @@ import asyncio
 
 from moorage.runners.mounting import why_no_mounts
 
-LOGS, PORTS, MOUNTS, IDENTITY = "logs", "ports", "mounts", "identity"
-ALWAYS = (LOGS, PORTS, IDENTITY)
-"""What every agent of this version does: answers for logs, relays external ports, keeps certificates."""
+LOGS, EXEC, PORTS, MOUNTS, IDENTITY = "logs", "exec", "ports", "mounts", "identity"
+ALWAYS = (LOGS, EXEC, PORTS, IDENTITY)
+"""What every agent of this version does: answers for logs, runs commands beside workers, relays external ports, keeps
+certificates.
+"""
 
 
 class Abilities:

@@ -18,6 +18,7 @@ from moorage.agent.keeping import prune_logs, prune_outputs
 from moorage.agent.ledger import Attempt, Remembered
 from moorage.agent.means import Means
 from moorage.domain.states import WorkerState
+from moorage.runners.port import Hosted
 from moorage.wire.agent import Assignment, Held, Stop
 
 ATTEMPT_FILE = "attempt"
@@ -114,6 +115,13 @@ class Roster:
         """Whether nothing more will be written to the log in this directory."""
         held = self._held.get(worker)
         return held is None or held.folder != folder or held.attempt.gone
+
+    def hosted(self, worker: str, epoch: int | None) -> tuple[Hosted | None, str | None]:
+        """What runs of a worker's placement here, and its state; (None, None) where it is not held."""
+        held = self._held.get(worker)
+        if held is None or (epoch is not None and held.attempt.epoch != epoch):
+            return None, None
+        return held.process, held.attempt.state
 
     def folders(self) -> frozenset[Path]:
         """Directories in use."""

@@ -11,6 +11,7 @@ from random import Random
 
 from moorage.agent.backoff import Backoff
 from moorage.agent.capacity import capacity
+from moorage.agent.execs import ExecDesk
 from moorage.agent.link import Link, LinkDenied, LinkDown, LinkError, LinkRemoved, LinkStale
 from moorage.agent.logs import LogDesk
 from moorage.agent.means import Means
@@ -96,6 +97,7 @@ class Session:
         self._look_again = asyncio.Event()
         self._sooner = asyncio.Event()
         self._logs = LogDesk(roster, link, means.clock, rng, means.log)
+        self._execs = ExecDesk(roster, means.config.server_url, lambda: link.bearer, means.log)
         self._waiting_since: float | None = None
         self._reached = False
         self.draining = False
@@ -230,6 +232,7 @@ class Session:
                 return True
             standing.version, standing.assignments = work.version, work.assignments
             self._logs.take(work.logs)
+            self._execs.take(work.execs)
             self._desk.wake()
             await self._apply()
 

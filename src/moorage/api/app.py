@@ -19,7 +19,9 @@ from moorage.api.gateways import GatewayBook
 from moorage.api.routes import (
     agent,
     deployments,
+    drives,
     events,
+    exec,
     identity,
     logs,
     machines,
@@ -38,10 +40,13 @@ ROUTERS: tuple[APIRouter, ...] = (
     deployments.router,
     runs.router,
     logs.router,
+    exec.router,
     machines.router,
     operations.router,
     events.router,
     secrets.router,
+    drives.router,
+    drives.copies,
     identity.router,
     tokens.router,
 )

@@ -15,7 +15,10 @@ from fastapi import Depends, Header, Path, Request
 from moorage.api.auth import Auth
 from moorage.api.ports import Commands, Explain, Gateways, Machines
 from moorage.control.authority import Authority
+from moorage.control.driverelay import DriveRelay
+from moorage.control.drives import Drives
 from moorage.control.credentials import Credentials, Principal
+from moorage.control.execrelay import ExecRelay
 from moorage.control.logrelay import LogRelay
 from moorage.control.logtail import LogTail
 from moorage.control.provisions import Provisions
@@ -71,9 +74,12 @@ class ApiDeps:
         auth: who bears a token.
         credentials: issues tokens.
         logs: carries questions for log lines; the same one that builds `Work`.
+        execs: carries commands to be run beside workers; likewise.
         vault: secrets of namespaces.
         provisions: what machines are given for the workers placed on them.
         authority: signs workers' certificates.
+        drives: of namespaces.
+        copies: of drives, on their way from machine to machine; the same one that builds `Work`.
         settings: how the server behaves.
         http: client for asking gateways about a request.
         closing: set by the composition root before it stops the server: long-polls and streams end then.
@@ -90,9 +96,12 @@ class ApiDeps:
     auth: Auth
     credentials: Credentials
     logs: LogRelay
+    execs: ExecRelay
     vault: Vault
     provisions: Provisions
     authority: Authority
+    drives: Drives
+    copies: DriveRelay
     settings: ApiSettings
     http: httpx.AsyncClient
     closing: asyncio.Event = field(default_factory=asyncio.Event)

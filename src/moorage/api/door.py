@@ -42,6 +42,9 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or pass anything that is none."""
+        if scope["type"] == "websocket":
+            await self._admit_socket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -57,6 +60,19 @@ class Door:
         except Exception as error:
             log.error("request failed", request_id=visit.id, path=scope["path"], exc_info=error)
             await visit.refuse(internal_error())
+
+    async def _admit_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As a request that changes something: a page of somewhere else may not open one, nor may who has no token."""
+        try:
+            headers, path = _headers(scope), scope["path"]
+            _check_browser("POST", headers, self._deps.settings.allowed_hosts)
+            who = await self._deps.auth.principal(headers.get("authorization"))
+            require(who, path)
+        except MoorageError as error:
+            await _deny(error, receive, send, explained="websocket.http.response" in scope.get("extensions", {}))
+            return
+        scope["moorage.principal"] = who
+        await self._app(scope, receive, send)
 
     async def _admit(self, scope: Scope, visit: "_Visit") -> None:
         settings, path = self._deps.settings, scope["path"]
@@ -114,6 +130,18 @@ class _Visit:
         if self._started:
             raise error
         await error_response(error)(self._scope, self._receive, self.send)
+
+
+async def _deny(error: MoorageError, receive: Receive, send: Send, *, explained: bool) -> None:
+    """Refuse a WebSocket: with the public error object where the server can answer so, else with 403."""
+    await receive()  # its request to connect
+    if not explained:
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    answer = error_response(error)
+    start = {"status": answer.status_code, "headers": answer.raw_headers}
+    await send({"type": "websocket.http.response.start", **start})
+    await send({"type": "websocket.http.response.body", "body": bytes(answer.body)})
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -30,6 +30,7 @@ from moorage.clock import SystemClock
 from moorage.control.admit import Admission
 from moorage.control.authority import Authority
 from moorage.control.credentials import Credentials
+from moorage.control.execrelay import ExecRelay
 from moorage.control.explain import Explanation
 from moorage.control.gateways import Gateways
 from moorage.control.leader import Leadership
@@ -126,7 +127,8 @@ async def build(config: ServerConfig) -> Graph:
     await gateways.load()
     publisher = Publisher(store, clock, gateways, store.incarnation)
     relay = LogRelay(clock, lambda: ids.new("Operation"))
-    board = WorkBoard(store, clock, relay)
+    execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
+    board = WorkBoard(store, clock, relay, execs)
     times = LeaseTimes(late_s=config.machine_ttl_s * LATE_SHARE, ttl_s=config.machine_ttl_s)
     loops = Loops(
         store,
@@ -165,6 +167,7 @@ async def build(config: ServerConfig) -> Graph:
         auth=Auth(StaticTokens(tokens.get("admin"), tokens.get("agent_join"), tokens.get("gateway")), credentials),
         credentials=credentials,
         logs=relay,
+        execs=execs,
         vault=vault,
         provisions=Provisions(store, vault, authority, board),
         authority=authority,

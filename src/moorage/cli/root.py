@@ -46,6 +46,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "history": ("history", "Every change of one object, with its reason."),
         "events": ("history", "Changes of everything, as they happen."),
         "logs": ("logs", "Output of a model server or job."),
+        "exec": ("exec", "A command beside a running worker."),
         "workers": ("listing", "Processes of a run."),
         "top": ("top", "Machines, what runs on them and what waits, as it changes."),
         "machines": ("listing", "Machines, their GPUs and who holds them."),

@@ -60,6 +60,30 @@ class NoAnswer(Exception):
         self.text = text
 
 
+class Duplex(Protocol):
+    """A connection on which both sides speak. One sender and one receiver at a time may be at it together."""
+
+    async def send(self, message: bytes) -> None:
+        """Say something; returns once it is on its way.
+
+        Raises:
+            NoAnswer: the connection is gone.
+        """
+        ...
+
+    async def receive(self) -> bytes | None:
+        """What the other side says next; None once it has closed.
+
+        Raises:
+            NoAnswer: the connection broke.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Hang up."""
+        ...
+
+
 class Transport(Protocol):
     """Sends calls, and keeps the time by which they are limited."""
 
@@ -79,6 +103,15 @@ class Transport(Protocol):
         Raises:
             NoAnswer: none came, or it broke off.
             StreamRefused: the status was not 200.
+        """
+        ...
+
+    async def connect(self, path: str) -> Duplex:
+        """A connection on which both sides speak.
+
+        Raises:
+            NoAnswer: none came about.
+            StreamRefused: it was answered with an error.
         """
         ...
 

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.client.calls import Answer, Call, NoAnswer, Transport, Trouble
+from moorage.client.calls import Answer, Call, Duplex, NoAnswer, Transport, Trouble
 
 AGAIN_S = 0.2
 QUIET_S = 1.0
@@ -89,6 +89,10 @@ class PatientTransport:
             self._told = True
             self._patience.told(f"waiting for the control plane at {self.base_url}")
         await self.sleep(AGAIN_S)
+
+    async def connect(self, path: str) -> Duplex:
+        """See `Transport`. Not borne: nobody knows whether the one before was acted on."""
+        return await self._inner.connect(path)
 
     def monotonic(self) -> float:
         """See `Transport`."""

@@ -74,9 +74,14 @@ def _blocked(method: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(work, AsyncGenerator):
             return iterate(work)
         value = run(work)
-        return Applied(value) if isinstance(value, AsyncApplied) else value
+        made = _MADE.get(type(value).__name__)
+        return made(value) if made is not None else value
 
     return call
+
+
+_MADE: dict[str, type[Any]] = {}
+"""What methods return of the asynchronous client → its blocking twin."""
 
 
 class _Blocking:
@@ -95,6 +100,24 @@ class Applied(_Blocking):
 
     def __repr__(self) -> str:
         return repr(self._inner).removeprefix("Async")
+
+
+class ExecChannel(_Blocking):
+    """`AsyncExecChannel`, blocking; filled when the first one is made, since most programs never run a command."""
+
+    def __new__(cls, inner: Any) -> Any:
+        """The class is filled once."""
+        if not hasattr(cls, "next"):
+            blocking(type(inner))(cls)
+        return super().__new__(cls)
+
+    @property
+    def room(self) -> int:
+        """Bytes of input that may be sent now."""
+        return int(self._inner.room)
+
+
+_MADE.update({AsyncApplied.__name__: Applied, "AsyncExecChannel": ExecChannel})
 
 
 @blocking(AsyncDeployments)

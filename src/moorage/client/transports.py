@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from moorage.client.calls import Answer, Call, NoAnswer, StreamRefused, Trouble
+from moorage.client.calls import Answer, Call, Duplex, NoAnswer, StreamRefused, Trouble
 
 GRACE_S = 0.5
 """An answer whose last part arrives this late is still taken: it was given in time, and only travelled long."""
@@ -28,6 +28,7 @@ class AsyncTransport:
 
     def __init__(self, base_url: str, headers: Mapping[str, str], http: httpx.AsyncBaseTransport | None = None) -> None:
         self.base_url = base_url
+        self._bearer = headers.get("Authorization")
         self._client = httpx.AsyncClient(
             headers=headers, transport=http, trust_env=False, timeout=None, verify=_needs_tls(base_url)
         )
@@ -53,6 +54,12 @@ class AsyncTransport:
                     raise StreamRefused(_answer(answer))
                 async for line in answer.aiter_lines():
                     yield line
+
+    async def connect(self, path: str) -> Duplex:
+        """See `Transport`."""
+        from moorage.client.sockets import connect
+
+        return await connect(self.base_url, path, self._bearer)
 
     def monotonic(self) -> float:
         """See `Transport`."""
@@ -82,6 +89,7 @@ class BlockingTransport:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.base_url = base_url
+        self._bearer = headers.get("Authorization")
         self._client = httpx.Client(
             headers=headers, transport=http, trust_env=False, timeout=None, verify=_needs_tls(base_url)
         )
@@ -107,6 +115,12 @@ class BlockingTransport:
                 raise StreamRefused(_answer(answer))
             for line in answer.iter_lines():
                 yield line
+
+    async def connect(self, path: str) -> Duplex:
+        """See `Transport`."""
+        from moorage.client.sockets import connect_blocking
+
+        return connect_blocking(self.base_url, path, self._bearer)
 
     def monotonic(self) -> float:
         """See `Transport`."""

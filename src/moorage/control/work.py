@@ -7,6 +7,9 @@ in milliseconds, so that they never repeat across restarts of the control plane.
 import asyncio
 from collections.abc import Iterable, Mapping
 
+from moorage.control.driverelay import DriveRelay
+from moorage.control.drives import with_drives
+from moorage.control.execrelay import ExecRelay
 from moorage.control.launches import Gang, assignment, gang_of, needs_others
 from moorage.control.logrelay import LogRelay
 from moorage.domain.errors import Conflict
@@ -32,17 +35,21 @@ class WorkBoard:
         store: where rows are.
         clock: where versions start.
         relay: questions for log lines that travel with the work.
+        execs: commands to be run beside workers, likewise.
     """
 
-    def __init__(self, store: Store, clock: Clock, relay: LogRelay) -> None:
+    def __init__(self, store: Store, clock: Clock, relay: LogRelay, execs: ExecRelay | None = None) -> None:
         self._store = store
         self._relay = relay
+        self._execs = execs
         self._base = int(clock.now() * 1000)
         self._versions: dict[str, int] = {}
         self._gangs: dict[str, Gang] = {}
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
         relay.on_change = self.bump_soon
+        if execs is not None:
+            execs.on_change = self.bump_soon
 
     def bump_soon(self, machine: str) -> None:
         """The machine's set, or a question to it, changed; ends its long-poll."""
@@ -83,13 +90,14 @@ class WorkBoard:
             )
         logs = self._relay.pending(machine, afresh=after == 0)
         self._relay.sent(q.id for q in logs)
-        return Work(version=version, assignments=await self._assignments(machine), logs=logs)
+        execs = self._execs.pending(machine) if self._execs is not None else ()
+        return Work(version=version, assignments=await self._assignments(machine), logs=logs, execs=execs)
 
     async def _assignments(self, machine: str) -> tuple[Assignment, ...]:
         workers = await self._store.find(Worker, machine=machine, state=(*ASSIGNED, *UNHEARD))
         if not workers:
             return ()
-        runs = {r.uid: r for r in await self._store.find(Run, uid=sorted({w.run for w in workers}))}
+        runs = await with_drives(self._store, await self._store.find(Run, uid=sorted({w.run for w in workers})))
         owners = sorted({r.deployment for r in runs.values() if r.deployment})
         deployments = {d.uid: d for d in await self._store.find(Deployment, uid=owners)} if owners else {}
         told = [w for w in sorted(workers, key=lambda w: w.uid) if w.run in runs and _assigned(w, runs[w.run])]

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from moorage.domain.errors import RunnerError
 from moorage.ports import Clock
 from moorage.runners import logfile, strays
+from moorage.runners.beside import ProcessCommand
 from moorage.runners.identity import (
     Exit,
     ProcessIdentity,
@@ -25,6 +27,7 @@ from moorage.runners.identity import (
     parent_of,
     read_fields,
 )
+from moorage.runners.port import CommandOrder
 from moorage.runners.shimming.kernel import write_whole
 
 DIED = "its shim died before it could write down how the command ended"
@@ -95,6 +98,15 @@ class HostedProcess:
         """Lines of its log, read in a thread; see `logfile.read`."""
         ended = self.gone.done()
         return await asyncio.to_thread(logfile.read, self.folder, lines=lines, after=after, partial=ended)
+
+    async def beside(self, order: CommandOrder) -> ProcessCommand:
+        """Run a command beside it; see `runners.port.Hosted`."""
+        known = self.identity
+        if known is None or self.exited.done() or not self.seen_alive():
+            raise RunnerError("it does not run any more", code="not_running")
+        command = ProcessCommand(known, order)
+        self.exited.add_done_callback(command.end_now)
+        return command
 
     # Stopping
 

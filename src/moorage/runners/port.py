@@ -156,6 +156,66 @@ class HostedIdentity(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class CommandOrder:
+    """A command to run beside something hosted.
+
+    Args:
+        argv: the command.
+        tty: with a terminal of its own.
+        stdin: whether anything will be written to it.
+        rows, columns: of the terminal.
+        term: what the terminal is.
+    """
+
+    argv: Sequence[str]
+    tty: bool = False
+    stdin: bool = True
+    rows: int = 24
+    columns: int = 80
+    term: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandExit:
+    """How such a command ended: its code as a shell shows it, and why it could not be executed (126, 127)."""
+
+    code: int
+    error: str = ""
+
+
+class Command(Protocol):
+    """A command that runs beside something hosted, and ends with it at the latest."""
+
+    async def read(self) -> tuple[int, bytes] | None:
+        """The next piece of its output: 1 (stdout, or its terminal) or 2, and bytes; None once there is no more."""
+        ...
+
+    async def write(self, content: bytes) -> None:
+        """Give it input; returns once it is taken. What it does not want any more is dropped."""
+        ...
+
+    async def close_input(self) -> None:
+        """There is no more input."""
+        ...
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Its terminal has another size."""
+        ...
+
+    async def signal(self, number: int) -> None:
+        """Send it a signal, and all in its process group; of a terminal, to what is in the foreground."""
+        ...
+
+    async def exit(self) -> CommandExit:
+        """How it ended, once it has."""
+        ...
+
+    async def end(self, grace_s: float) -> None:
+        """Nobody is connected to it any more: hang up, and after the grace in seconds kill it."""
+        ...
+
+
 class Hosted(Protocol):
     """One thing started.
 
@@ -206,6 +266,14 @@ class Hosted(Protocol):
         """Lines of its log: the last so many, or those that follow the number `after`; `missed` are not kept any more.
 
         Works from the first moment on, and after the end for as long as the folder is there.
+        """
+        ...
+
+    async def beside(self, order: CommandOrder) -> Command:
+        """Run a command where it runs: with its environment, directory, devices, mounts and limits.
+
+        Raises:
+            RunnerError: it does not run, or its engine refuses (code `exec_failed`).
         """
         ...
 

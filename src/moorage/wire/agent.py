@@ -250,8 +250,18 @@ class ExecRequest(Message):
     epoch: int | None = None
     command: tuple[str, ...]
     tty: bool = False
+    stdin: bool = True
     rows: int = 24
     columns: int = 80
+    term: str | None = None
+
+
+class DriveRequest(Message):
+    """Another machine needs a copy of a drive that is here; sent with `POST /agent/drives/{id}` as a tar stream."""
+
+    id: str
+    namespace: str
+    name: str
 
 
 class Work(Message):
@@ -261,6 +271,7 @@ class Work(Message):
     assignments: tuple[Assignment, ...] = ()
     logs: tuple[LogRequest, ...] = ()
     execs: tuple[ExecRequest, ...] = ()
+    drives: tuple[DriveRequest, ...] = ()
     removed: bool = False
     """this machine was removed: stop all and exit"""
 

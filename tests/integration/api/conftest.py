@@ -13,6 +13,7 @@ from moorage.api.deps import ApiDeps, ApiSettings
 from moorage.clock import SystemClock
 from moorage.control.authority import Authority
 from moorage.control.credentials import Credentials
+from moorage.control.execrelay import ExecRelay
 from moorage.control.logrelay import LogRelay
 from moorage.control.provisions import Provisions
 from moorage.control.sealing import Sealer
@@ -78,6 +79,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         auth=Auth(TOKENS, credentials),
         credentials=credentials,
         logs=relay,
+        execs=ExecRelay(counting, clock, lambda: f"x-{next(numbers)}"),
         vault=vault,
         provisions=Provisions(counting, vault, authority, board),
         authority=authority,

@@ -107,6 +107,7 @@ async def work(
     answer = await while_connected(request, deps.closing, waiting)
     if answer is not None:
         deps.logs.sent(question.id for question in answer.logs)
+        deps.execs.sent(wish.id for wish in answer.execs)
     return write(answer)
 
 

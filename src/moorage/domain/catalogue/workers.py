@@ -109,6 +109,7 @@ _START = (
     progress("gang.barrier_open", "Every member of its gang is ready; starting"),
     progress("container.started", "Started", optional=("pid", "container")),
     progress("container.running", "Running"),
+    progress("exec.started", "{who} runs a command beside it: {command}", "who", "command"),
     failed(
         "create.failed",
         "Could not create its process or container: {error}",

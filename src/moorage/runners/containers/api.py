@@ -4,6 +4,7 @@ Both engines speak docker's API; podman's own is used where docker's cannot say 
 devices). Called by the modules beside this one only.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -127,6 +128,48 @@ class EngineApi:
         async with self._stream("GET", "/events", params={"filters": filters}, quiet=True) as answer:
             yield answer.aiter_lines()
 
+    # Commands in a container
+
+    async def exec_create(self, container: str, body: Mapping[str, Any]) -> str:
+        """Prepare a command; its id."""
+        return str((await self._call("POST", f"/containers/{container}/exec", json=body)).json()["Id"])
+
+    async def exec_start(self, command: str, *, tty: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Start it, and be connected to it: after the answer's head the connection is its streams."""
+        body = json.dumps({"Detach": False, "Tty": tty}).encode()
+        head = (
+            f"POST /exec/{command}/start HTTP/1.1\r\nHost: engine\r\nContent-Type: application/json\r\n"
+            f"Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                reader, writer = await asyncio.open_unix_connection(self.socket)
+                writer.write(head.encode() + body)
+                told = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                status = int(told.split(" ", 2)[1])
+                if status not in (101, 200):
+                    await self._refused(reader, writer, status, told)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as cause:
+            raise self._unreachable(cause) from cause
+        return reader, writer
+
+    async def _refused(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, status: int, head: str
+    ) -> None:
+        lengths = [line.partition(":")[2] for line in head.splitlines() if line.lower().startswith("content-length:")]
+        content = await reader.readexactly(int(lengths[0])) if lengths else await reader.read(1 << 16)
+        writer.close()
+        raise EngineError(_message(httpx.Response(status, content=content)), status=status)
+
+    async def exec_inspect(self, command: str) -> dict[str, Any]:
+        """How it is."""
+        found: dict[str, Any] = (await self._call("GET", f"/exec/{command}/json")).json()
+        return found
+
+    async def exec_resize(self, command: str, rows: int, columns: int) -> None:
+        """Its terminal has another size."""
+        await self._call("POST", f"/exec/{command}/resize", params={"h": str(rows), "w": str(columns)})
+
     # Images
 
     async def image(self, reference: str) -> dict[str, Any] | None:
@@ -174,7 +217,7 @@ class EngineApi:
         except httpx.HTTPError as cause:
             raise self._unreachable(cause) from cause
 
-    def _unreachable(self, cause: httpx.HTTPError) -> EngineError:
+    def _unreachable(self, cause: Exception) -> EngineError:
         return EngineError(
             f"{self.name} does not answer on {self.socket}: {cause or type(cause).__name__}",
             code="engine_unavailable",

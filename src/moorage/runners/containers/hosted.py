@@ -15,10 +15,12 @@ from moorage.ports import Clock
 from moorage.runners import logfile
 from moorage.runners.containers import records
 from moorage.runners.containers.api import EngineApi, EngineError
+from moorage.runners.containers.commands import ContainerCommand
 from moorage.runners.containers.first_process import FirstProcess
 from moorage.runners.containers.output import OutputCopy
-from moorage.runners.containers.records import ContainerIdentity
+from moorage.runners.containers.records import NEVER_RAN, OVER, RUNNING, ContainerIdentity
 from moorage.runners.identity import Exit, alive, boot_id
+from moorage.runners.port import CommandOrder
 
 REBOOTED = "the machine was restarted while it ran"
 REMOVED = "the container was removed from outside"
@@ -27,13 +29,9 @@ SETTLE_S, SETTLE_STEP_S = 0.5, 0.1
 REMOVING_S = 10.0
 LAST_WORDS_S = 2.0
 """So long the news of an end waits for the rest of the log; what takes longer is read before the container goes."""
-RETRY_S, RETRY_MAX_S = 0.2, 2.0
-REMOVE_TRIES = 5
+RETRY_S, RETRY_MAX_S, REMOVE_TRIES = 0.2, 2.0, 5
 POLL_S = 2.0
-_RUNNING = frozenset({"running", "paused", "stopping", "restarting"})
-_OVER = frozenset({"exited", "dead", "stopped", "removing"})
 _KILLED = frozenset({128 + signals.SIGKILL, 128 + signals.SIGTERM})
-_NEVER_RAN = frozenset({"created", "configured", "initialized"})
 
 
 class HostedContainer:
@@ -98,6 +96,10 @@ class HostedContainer:
         ended = self.gone.done()
         return await asyncio.to_thread(logfile.read, self.folder, lines=lines, after=after, partial=ended)
 
+    async def beside(self, order: CommandOrder) -> ContainerCommand:
+        """Run a command in it; see `runners.port.Hosted`."""
+        return await ContainerCommand.start(self._api, self.container, order, self._clock)
+
     # Starting
 
     def start(self) -> None:
@@ -107,8 +109,7 @@ class HostedContainer:
 
     async def _start(self) -> None:
         """Until the engine has answered; it is never told twice to start what may have run already."""
-        pause = RETRY_S
-        found: dict[str, Any] | None = None
+        pause, found = RETRY_S, None
         while not self._stopping or self._deadline is None:
             try:
                 await self._api.start(self.container)
@@ -120,7 +121,7 @@ class HostedContainer:
             await self._clock.sleep(pause)
             pause = min(pause * 2, RETRY_MAX_S)
             found = await self._ask_in_peace()
-            if found is not None and found["State"]["Status"] not in _NEVER_RAN:
+            if found is not None and found["State"]["Status"] not in NEVER_RAN:
                 break
         self._starting = False
         await self.look()
@@ -128,7 +129,7 @@ class HostedContainer:
     async def _not_started(self, error: str) -> None:
         self._starting = False
         found = await self._ask_in_peace()
-        if found is not None and found["State"]["Status"] in _RUNNING:
+        if found is not None and found["State"]["Status"] in RUNNING:
             await self.look()
             return
         code = int(found["State"].get("ExitCode") or 0) if found else 0
@@ -154,18 +155,18 @@ class HostedContainer:
             await self._finish(Exit(None, stopped=self._stopping, missing=True, error=REMOVED))
             return
         state = found["State"]
-        if state["Status"] in _RUNNING:
+        if state["Status"] in RUNNING:
             self._note_running(int(state.get("Pid") or 0))
-        elif state["Status"] in _OVER and not self._starting:
+        elif state["Status"] in OVER and not self._starting:
             await self._judge_end(state)
 
     def note_listed(self, status: str) -> None:
         """What a poll says of it; only what differs from what is known is worth a look."""
-        if status in _RUNNING:
+        if status in RUNNING:
             self._seen_at = self._clock.monotonic()
             if self.running.done():
                 return
-        if not self.exited.done() and status not in _NEVER_RAN:
+        if not self.exited.done() and status not in NEVER_RAN:
             self.wake()
 
     def wake(self) -> None:
@@ -355,7 +356,7 @@ class HostedContainer:
             EngineError: the engine does not answer, so that nothing is proven.
         """
         found = await self._api.inspect(self.container)
-        if found is not None and found["State"]["Status"] in _NEVER_RAN:
+        if found is not None and found["State"]["Status"] in NEVER_RAN:
             self.evidence.append("created and never started: started now")
             self.start()
             return
@@ -392,8 +393,7 @@ class HostedContainer:
         """Stop watching. What runs goes on running."""
         for task in tuple(self._tasks):
             task.cancel()
-        if self._first is not None:
-            self._first.close()
-        if self._output is not None:
-            self._output.close()
+        for part in (self._first, self._output):
+            if part is not None:
+                part.close()
         self._forget(self)

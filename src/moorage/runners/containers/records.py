@@ -14,6 +14,11 @@ from moorage.runners.shimming.kernel import write_whole
 
 RECORD, STOP, EXIT, GONE = "container.json", "stop", "exit.json", "gone"
 
+RUNNING = frozenset({"running", "paused", "stopping", "restarting"})
+OVER = frozenset({"exited", "dead", "stopped", "removing"})
+NEVER_RAN = frozenset({"created", "configured", "initialized"})
+"""What engines call the states of a container."""
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerIdentity:
