@@ -121,6 +121,20 @@ class Commands(Protocol):
         """Use it again."""
         ...
 
+    async def drain_machine(
+        self, machine: str, *, grace_s: float | None, until: float | None, actor: str, key: str | None
+    ) -> Answer:
+        """Empty a machine, within so many seconds or by a time (seconds since the epoch)."""
+        ...
+
+    async def remove_machine(self, machine: str, *, actor: str, key: str | None) -> Answer:
+        """Take a machine out of the cluster."""
+        ...
+
+    async def machine_dry_run(self, machine: str, *, removed: bool) -> Answer:
+        """What a drain, or a removal, would touch: a DryRun object."""
+        ...
+
 
 class Machines(Protocol):
     """What agents say and ask."""

@@ -49,10 +49,15 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "exec": ("exec", "A command beside a running worker."),
         "workers": ("listing", "Processes of a run."),
         "top": ("top", "Machines, what runs on them and what waits, as it changes."),
-        "machines": ("listing", "Machines, their GPUs and who holds them."),
+        "machines": ("machines", "Machines, their GPUs and who holds them."),
         "operations": ("listing", "Durable work: applies, stops, deletes."),
         "inspect": ("inspect", "Everything known of one object or request."),
         "wait": ("waiting", "Wait for a goal; fails with the reason when it cannot be reached."),
+    },
+    "Machines": {
+        "cordon": ("machines", "Place nothing new on a machine."),
+        "drain": ("machines", "Empty a machine; its work goes elsewhere."),
+        "uncordon": ("machines", "Give a machine work again."),
     },
     "Settings": {
         "secrets": ("secrets", "Values that workers are given and nobody can read back."),

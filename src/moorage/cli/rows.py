@@ -80,7 +80,9 @@ def _worker(item: Object, now: float) -> tuple[str, ...]:
 def _machine(item: Object, now: float) -> tuple[str, ...]:
     capacity, allocated = item.get("capacity") or {}, item.get("allocated") or {}
     gpus = item.get("gpus") or ()
-    marks = [word for word in ("cordoned", "draining") if item.get(word)]
+    draining = item.get("draining")
+    drained = ["drained" if draining.get("drained_at") else "draining"] if draining else []
+    marks = drained or (["cordoned"] if item.get("cordoned") else [])
     return (
         str(item["name"]),
         ",".join([str(item.get("state")), *marks]),

@@ -43,9 +43,34 @@ class AsyncMachines:
         answer: Json = await self._session.change("POST", fleet_path("machines", name, "uncordon"), key=key)
         return answer
 
-    async def remove(self, name: str, *, key: str | None = None) -> Json:
-        """Take it out of the fleet; its agent stops all it holds."""
-        answer: Json = await self._session.change("DELETE", fleet_path("machines", name), key=key)
+    async def drain(
+        self,
+        name: str,
+        *,
+        grace: str | float | None = None,
+        until: float | None = None,
+        dry_run: bool = False,
+        key: str | None = None,
+    ) -> Json:
+        """Empty it: runs are queued again, models replaced elsewhere. `uncordon` ends it.
+
+        Args:
+            name: of the machine.
+            grace: how long models there may wait for their replacements (`15m`, or seconds), or
+            until: the time up to which they may, seconds since the epoch.
+            dry_run: only tell what would move.
+            key: idempotency key.
+        """
+        body = {k: v for k, v in (("grace", grace), ("until", until)) if v is not None}
+        path = fleet_path("machines", name, "drain")
+        answer: Json = await self._session.change("POST", path, body=body, key=key, dry_run="true" if dry_run else None)
+        return answer
+
+    async def remove(self, name: str, *, dry_run: bool = False, key: str | None = None) -> Json:
+        """Take it out of the fleet; its agent stops all it holds and exits. `dry_run` only tells what runs there."""
+        answer: Json = await self._session.change(
+            "DELETE", fleet_path("machines", name), key=key, dry_run="true" if dry_run else None
+        )
         return answer
 
     async def join_token(self, *, key: str | None = None) -> Json:

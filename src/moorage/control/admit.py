@@ -1,6 +1,6 @@
 """Commands from people about deployments, operations and machines: load, decide, carry out.
 
-Those about runs are in `admit_runs`; keys and retries in `carrying`.
+Those about runs are in `admit_runs`, about machines in `fleet`; keys and retries in `carrying`.
 """
 
 from collections.abc import Mapping
@@ -8,16 +8,15 @@ from typing import Any
 
 from moorage.control.admit_runs import RunAdmission
 from moorage.control.carrying import Answer, Carrier
+from moorage.control.fleet import FleetAdmission
 from moorage.control.planning import dry_run, plan
 from moorage.decide.decision import Ids, Outcome
 from moorage.decide.serving import commands
 from moorage.decide.serving.commands import Intent, Known
 from moorage.decide.serving.phase import OPEN_OPERATION
-from moorage.domain.changes import Change, Update
 from moorage.domain.errors import InvalidSpec, NotFound
 from moorage.domain.ids import digest
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
-from moorage.domain.reasons import Reason, reason
 from moorage.ports import Clock, Store
 from moorage.wire.spec import document as read_document
 from moorage.wire.spec import normalise, revision_part
@@ -37,6 +36,7 @@ class Admission:
         self._ids = ids
         self._carry = Carrier(store)
         self.runs = RunAdmission(store, clock, ids, self._carry)
+        self.fleet = FleetAdmission(store, clock, self._carry)
 
     async def apply_deployment(
         self, ns: str, name: str, document: Mapping[str, Any], *, actor: str, key: str | None, create_only: bool
@@ -124,25 +124,25 @@ class Admission:
 
     async def cordon(self, machine: str, *, why: str, actor: str, key: str | None) -> Answer:
         """Place nothing new on a machine."""
-        return await self._flag(machine, why, reason("machine.cordoned", why=why, by=actor), actor, key)
+        return await self.fleet.cordon(machine, why=why, actor=actor, key=key)
 
     async def uncordon(self, machine: str, *, actor: str, key: str | None) -> Answer:
         """Use it again."""
-        return await self._flag(machine, None, reason("machine.uncordoned", by=actor), actor, key)
+        return await self.fleet.uncordon(machine, actor=actor, key=key)
 
-    async def _flag(self, name: str, cordoned: str | None, note: Reason, actor: str, key: str | None) -> Answer:
-        async def decide() -> Outcome:
-            rows = await self._store.find(Machine, name=name)
-            if not rows:
-                raise NotFound(f"there is no machine {name}", remedy="see `moor machines`", target=f"Machine {name}")
-            row = rows[-1]
-            answer = {"machine": row.uid, "cordoned": cordoned}
-            if row.cordoned == cordoned:
-                return Outcome(None, answer)
-            update = Update("Machine", row.uid, row.version, fields={"cordoned": cordoned}, notes=(note,))
-            return Outcome(Change((update,), actor), answer)
+    async def drain_machine(
+        self, machine: str, *, grace_s: float | None, until: float | None, actor: str, key: str | None
+    ) -> Answer:
+        """Empty a machine."""
+        return await self.fleet.drain(machine, grace_s=grace_s, until=until, actor=actor, key=key)
 
-        return await self._carry("default", key, {"cordon": name, "why": cordoned}, decide)
+    async def remove_machine(self, machine: str, *, actor: str, key: str | None) -> Answer:
+        """Take a machine out of the cluster."""
+        return await self.fleet.remove(machine, actor=actor, key=key)
+
+    async def machine_dry_run(self, machine: str, *, removed: bool) -> Answer:
+        """What a drain, or a removal, would touch: a DryRun object."""
+        return await self.fleet.what_moves(machine, removed=removed)
 
     async def _known(self, ns: str, name: str) -> Known | None:
         rows = await self._store.find(Deployment, namespace=ns, name=name)

@@ -20,7 +20,7 @@ from moorage.decide.scheduling.cycle import ACTOR as SCHEDULING_ACTOR
 from moorage.decide.serving.cycle import ACTOR as SERVING_ACTOR
 from moorage.domain.changes import Fence, HistoryRow
 from moorage.domain.nouns import Deployment, Machine, Worker
-from moorage.domain.states import ACTIVE_WORKER, WorkerState
+from moorage.domain.states import ACTIVE_WORKER, ENDED_WORKER, WorkerState
 from moorage.ports import Clock, Store
 
 DEPLOYMENTS_RESYNC_S = 1800.0
@@ -31,6 +31,9 @@ ROUTED_BY = frozenset({"Deployment", "Replica", "Worker"})
 """Kinds of rows that a route is made of."""
 
 OURS = frozenset({SERVING_ACTOR, SCHEDULING_ACTOR})
+MOVES_WORK = frozenset({"machine.draining", "machine.uncordoned"})
+"""News of a machine that concern the deployments with a replica there."""
+
 BEATS = frozenset({WorkerState.RUNNING, WorkerState.STALE, WorkerState.DOWN})
 """States in which a worker's heartbeat is of interest."""
 
@@ -123,6 +126,10 @@ class Loops:
                 self._machines.mark(uid)
                 self._scheduling.mark(FLEET)
                 self._board.bump_soon(uid)
+            if any(r.reason.code in MOVES_WORK for r in rows):
+                for worker in await self._store.find(Worker, machine=sorted(machines)):
+                    if worker.deployment is not None and worker.state not in ENDED_WORKER:
+                        self._serving.mark(worker.deployment)
             if machines:
                 self._mark_runs(await self._runs_step.concerned_by_machines(machines))
 

@@ -12,7 +12,7 @@ from moorage.decide.serving.cycle import decide
 from moorage.decide.serving.phase import OPEN_OPERATION
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.changes import Fence
-from moorage.domain.nouns import Deployment, Operation, Replica, Revision, Run, Worker
+from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.domain.states import TERMINAL_RUN, RunState
 from moorage.ports import Clock, Store
 
@@ -60,6 +60,8 @@ class ServingStep:
         workers: dict[str, tuple[Worker, ...]] = {}
         for worker in await self._store.find(Worker, run=uids) if uids else ():
             workers[worker.run] = (*workers.get(worker.run, ()), worker)
+        placed = sorted({w.machine for group in workers.values() for w in group if w.machine})
+        machines = await self._store.find(Machine, uid=placed) if placed else []
         return ServingSnapshot(
             now=self._clock.now(),
             deployment=deployment,
@@ -69,4 +71,5 @@ class ServingStep:
             workers=workers,
             operations=tuple(await self._store.find(Operation, target=uid, state=tuple(OPEN_OPERATION))),
             demand=self._publisher.demand(deployment),
+            machines={m.uid: m for m in machines if m.draining is not None},
         )

@@ -1,6 +1,8 @@
 """`/machines…`: where things run."""
 
-from fastapi import APIRouter, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.api.deps import Actor, Deps, Key
@@ -8,6 +10,7 @@ from moorage.api.errors import json_response
 from moorage.api.queries import After, HistoryLimit, Paged
 from moorage.control.reading import HISTORY_MAX
 from moorage.domain.nouns import Machine
+from moorage.domain.units import parse_duration
 
 router = APIRouter(prefix="/machines", tags=["machines"])
 
@@ -17,6 +20,23 @@ class CordonBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
     why: str = Field(min_length=1, max_length=1000)
+
+
+class DrainBody(BaseModel):
+    """How long what is served there may wait for its replacement: a duration, or the time (seconds since the epoch)."""
+
+    model_config = ConfigDict(extra="forbid")
+    grace: str | float | None = None
+    until: float | None = None
+
+    @property
+    def grace_s(self) -> float | None:
+        """Seconds.
+
+        Raises:
+            InvalidSpec: it is no duration.
+        """
+        return None if self.grace is None else parse_duration(self.grace)
 
 
 @router.get("")
@@ -49,3 +69,24 @@ async def uncordon(name: str, deps: Deps, actor: Actor, key: Key) -> Response:
     """Use it again."""
     row = await deps.reader.find(Machine, None, name)
     return json_response(await deps.commands.uncordon(row.name, actor=actor, key=key))
+
+
+@router.post("/{name}/drain")
+async def drain(
+    *, name: str, body: DrainBody, deps: Deps, actor: Actor, key: Key, dry_run: Annotated[bool, Query()] = False
+) -> Response:
+    """Empty it: runs are stopped and queued again, models are replaced elsewhere first where there is room."""
+    row = await deps.reader.find(Machine, None, name)
+    if dry_run:
+        return json_response(await deps.commands.machine_dry_run(row.name, removed=False))
+    answer = await deps.commands.drain_machine(row.name, grace_s=body.grace_s, until=body.until, actor=actor, key=key)
+    return json_response(answer)
+
+
+@router.delete("/{name}")
+async def remove(name: str, deps: Deps, actor: Actor, key: Key, dry_run: Annotated[bool, Query()] = False) -> Response:
+    """Take it out of the cluster: all that runs there is given up, and its agent stops it and exits."""
+    row = await deps.reader.find(Machine, None, name)
+    if dry_run:
+        return json_response(await deps.commands.machine_dry_run(row.name, removed=True))
+    return json_response(await deps.commands.remove_machine(row.name, actor=actor, key=key))

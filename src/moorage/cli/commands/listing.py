@@ -1,4 +1,4 @@
-"""`ls`, `get`, `workers`, `machines` and `operations`: what there is."""
+"""`ls`, `get`, `workers` and `operations`: what there is. Machines are in `machines`."""
 
 from typing import Any
 
@@ -47,14 +47,6 @@ def workers(session: Session, run: str) -> None:
     """Processes of a run, or of every live replica of a deployment."""
     found = workers_of(session, run)
     session.show(found, lambda: rows.table("workers", found, session.now()))
-
-
-@click.command(epilog=examples("moor machines", "moor machines -l pool=gpu"))
-@click.option("--label", "-l", "labels", multiple=True, metavar="KEY=VALUE", help="Only those with this label.")
-@command
-def machines(session: Session, labels: tuple[str, ...]) -> None:
-    """Machines that joined, with what is used of each."""
-    _list(session, "machines", labels)
 
 
 @click.command(epilog=examples("moor operations", "moor operations OPERATION-ID"))

@@ -13,7 +13,7 @@ from moorage.decide.decision import Draft, Ids
 from moorage.decide.running.request import request_of
 from moorage.decide.serving.phase import desired_replicas
 from moorage.decide.serving.snapshot import Demand, ServingSnapshot
-from moorage.domain.nouns import Deployment, Replica, Revision, Run, Worker
+from moorage.domain.nouns import Deployment, Machine, Replica, Revision, Run, Worker
 from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import (
     ACTIVE_WORKER,
@@ -32,7 +32,8 @@ def converge(draft: Draft, snapshot: ServingSnapshot, ids: Ids) -> None:
     wanted = desired_replicas(deployment)
     lost = _lost(snapshot)
     alive = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA and r.stopping is None]
-    counted = [r for r in alive if r.uid not in lost]
+    leaving = {r.uid: m for r in alive if r.uid not in lost and (m := _drained_machine(snapshot, r)) is not None}
+    counted = [r for r in alive if r.uid not in lost and r.uid not in leaving]
     if deployment.status is not DeploymentStatus.CREATED or deployment.deleting:
         for replica in alive:
             _ask_to_stop(draft, deployment, replica)
@@ -42,6 +43,7 @@ def converge(draft: Draft, snapshot: ServingSnapshot, ids: Ids) -> None:
         _start_missing(draft, snapshot, ids, counted, wanted)
     else:
         draft.set(deployment, retry_at=None)
+    _empty_machines(draft, deployment, leaving, wanted)
     for replica in list(draft.of(Replica)):
         if replica.stopping is not None and replica.status not in TERMINAL_REPLICA:
             _carry_stop_on(draft, snapshot, replica)
@@ -54,6 +56,33 @@ def _lost(snapshot: ServingSnapshot) -> frozenset[str]:
     )
 
 
+def _drained_machine(snapshot: ServingSnapshot, replica: Replica) -> Machine | None:
+    """The machine that this replica has to leave, or None."""
+    workers = snapshot.workers.get(replica.run, ())
+    return next((m for w in workers if (m := snapshot.machines.get(w.machine or "")) is not None), None)
+
+
+def _empty_machines(draft: Draft, deployment: Deployment, leaving: Mapping[str, Machine], wanted: int) -> None:
+    """Replicas on drained machines go once their replacement serves, or the time of the drain is over.
+
+    They are not counted, so their replacements are queued already, on the same ordinal. One that serves nothing is not
+    waited with. Where no other machine has room, the replacement is placed when this one is gone and uncordoned, or
+    when room comes; until the time is over the old one goes on serving.
+    """
+    live = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA and r.stopping is None]
+    serving = [r for r in live if r.routed and r.uid not in leaving]
+    for replica in live:
+        machine = leaving.get(replica.uid)
+        if machine is None:
+            continue
+        until = float(dict(machine.draining or {}).get("until", draft.now))
+        replaced = len(serving) >= wanted or any(r.ordinal == replica.ordinal for r in serving)
+        if replica.routed and not replaced and draft.now < until:
+            draft.look_again(until)
+            continue
+        _withdraw_to_stop(draft, deployment, replica, reason("replica.machine_drained", machine=machine.name))
+
+
 def _stop_excess(draft: Draft, deployment: Deployment, counted: list[Replica], many: int) -> None:
     """Those that serve nothing first, of these one whose ordinal has another, then the newest."""
     ordinals = Counter(r.ordinal for r in counted)
@@ -64,15 +93,23 @@ def _stop_excess(draft: Draft, deployment: Deployment, counted: list[Replica], m
 
 def _ask_to_stop(draft: Draft, deployment: Deployment, replica: Replica) -> None:
     code = "replica.scaled_down" if deployment.status is not DeploymentStatus.STOPPED else "replica.stopped"
-    drain_s = float(dict(deployment.spec).get("gateway", {}).get("drain", 60.0))
-    stopping = {"code": code, "params": {}, "since": draft.now, "drain_until": draft.now + drain_s}
-    draft.set(replica, stopping=stopping)
+    _withdraw_to_stop(draft, deployment, replica, reason(code), why=_why_stopped(deployment))
     if deployment.status is DeploymentStatus.CREATED:
         _forget_place(draft, deployment, replica)
+
+
+def _withdraw_to_stop(
+    draft: Draft, deployment: Deployment, replica: Replica, final: Reason, why: str | None = None
+) -> None:
+    """Out of routing, then drained, then stopped; `final` becomes its reason."""
+    drain_s = float(dict(deployment.spec).get("gateway", {}).get("drain", 60.0))
+    until = draft.now + drain_s
+    stopping = {"code": final.code, "params": dict(final.params), "since": draft.now, "drain_until": until}
+    draft.set(replica, stopping=stopping)
     if replica.routed:
-        why = reason("replica.withdrawn", why=_why_stopped(deployment))
-        draft.set(replica, routed=False, routed_why=why.to_wire())
-        draft.because(replica, why)
+        withdrawn = reason("replica.withdrawn", why=why or final.message)
+        draft.set(replica, routed=False, routed_why=withdrawn.to_wire())
+        draft.because(replica, withdrawn)
 
 
 def _forget_place(draft: Draft, deployment: Deployment, replica: Replica) -> None:
@@ -197,9 +234,12 @@ def _carry_stop_on(draft: Draft, snapshot: ServingSnapshot, replica: Replica) ->
     if not drained(replica, snapshot.demand) and draft.now < until:
         draft.look_again(until)
         return
+    workers = snapshot.workers.get(run.uid, ())
+    if dict(replica.stopping or {}).get("code") == "replica.machine_drained":
+        stop_run(draft, run, workers, StopCause.MACHINE_DRAIN, "its machine is drained")
+        return
     cause = StopCause.USER if draft.row(snapshot.deployment).status is DeploymentStatus.STOPPED else StopCause.DEFAULT
-    text = _why_stopped(draft.row(snapshot.deployment))
-    stop_run(draft, run, snapshot.workers.get(run.uid, ()), cause, text)
+    stop_run(draft, run, workers, cause, _why_stopped(draft.row(snapshot.deployment)))
 
 
 def drained(replica: Replica, demand: Demand) -> bool:
@@ -214,11 +254,19 @@ def drained(replica: Replica, demand: Demand) -> bool:
 def stop_run(draft: Draft, run: Run, workers: tuple[Worker, ...], cause: StopCause, text: str) -> None:
     """Ask every worker of the run to end; what was not handed over is Cancelled at once."""
     draft.set(run, cancel={"cause": str(cause), "text": text, "at": draft.now})
-    why: Reason = reason("stop.user", text=text) if cause is StopCause.USER else reason("stop.default")
     for worker in workers:
         current = draft.row(worker)
+        why = _why_stop(cause, text, current)
         stop = {"cause": str(cause), "text": text, "since": draft.now}
         if (current.state is WorkerState.PENDING and not current.handed_over) or current.state is WorkerState.DOWN:
             draft.step(worker, WorkerState.CANCELLED, "cancelled", why, stop=stop, ended_at=draft.now)
         elif current.state is WorkerState.PENDING or current.state in ACTIVE_WORKER:
             draft.step(worker, WorkerState.STOPPING, "stop_requested", why, stop=stop, ready=False)
+
+
+def _why_stop(cause: StopCause, text: str, worker: Worker) -> Reason:
+    if cause is StopCause.USER:
+        return reason("stop.user", text=text)
+    if cause is StopCause.MACHINE_DRAIN:
+        return reason("stop.drain", machine=worker.machine_name or "its machine")
+    return reason("stop.default")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from moorage.domain.nouns import Deployment, Noun, Operation, Replica, Revision, Run, Worker
+from moorage.domain.nouns import Deployment, Machine, Noun, Operation, Replica, Revision, Run, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ class ServingSnapshot:
     workers: Mapping[str, tuple[Worker, ...]]
     operations: tuple[Operation, ...]
     demand: Demand = Demand()
+    machines: Mapping[str, Machine] = field(default_factory=dict)
+    """by uid, those that are drained and have a worker of it"""
 
     def rows(self) -> tuple[Noun, ...]:
         """Every row of the snapshot."""
