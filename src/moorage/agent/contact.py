@@ -43,7 +43,12 @@ class Contact:
         """Keep it; on disk when this returns."""
         await self._ledger.note({ANSWERED: json.dumps({"boot": self._boot_id, "at": self.answered_at})})
 
-    async def lost_for(self, seconds: float) -> None:
-        """Wait until so long has passed since the last answer."""
-        while self._clock.monotonic() < self.answered_at + seconds:
-            await until(self._clock, self.answered_at + seconds)
+    async def lost_for(self, seconds: float, *, since: float) -> None:
+        """Wait until so long has passed since the last answer.
+
+        Args:
+            seconds: how long.
+            since: when the work that asks was taken up: the control plane was there then, heartbeat or not.
+        """
+        while self._clock.monotonic() < (end := max(self.answered_at, since) + seconds):
+            await until(self._clock, end)

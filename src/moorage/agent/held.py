@@ -7,6 +7,7 @@ to (the control plane's business).
 """
 
 import asyncio
+import math
 import signal as signals
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -100,7 +101,7 @@ class HeldWorker:
 
     def begin(self) -> None:
         """Set it up and start it."""
-        self._guard_contact()
+        self._guard_contact(self._means.clock.monotonic())
         self._run(self._begin())
 
     async def resume(self) -> None:
@@ -147,7 +148,7 @@ class HeldWorker:
         self.process = process
         pid = process.identity.pid if process.identity else None
         self.account.log.info("adopted", alive=process.alive, pid=pid, evidence=process.evidence)
-        self._guard_contact()
+        self._guard_contact(-math.inf if self.attempt.started is None else self.attempt.started)
         self._run(self._see_through(process, adopted=True))
         if self._stop is not None:
             self._keep(self._send_stop(process, self._stop))
@@ -299,13 +300,13 @@ class HeldWorker:
         if self._stop is None and not self.account.ended:
             self._stop_here(self._own_stop("time_limit"), reason("stop.time_limit", d=limit_s))
 
-    def _guard_contact(self) -> None:
+    def _guard_contact(self, since: float) -> None:
         if self.account.launch.on_disconnect == "stop" and self._stop is None:
-            self._guard(self._stop_when_cut_off())
+            self._guard(self._stop_when_cut_off(since))
 
-    async def _stop_when_cut_off(self) -> None:
+    async def _stop_when_cut_off(self, since: float) -> None:
         """Nothing is reported before it is gone: until then it may still be asked to stop for another cause."""
-        await self._means.contact.lost_for(self.account.launch.disconnect_after_s)
+        await self._means.contact.lost_for(self.account.launch.disconnect_after_s, since=since)
         if self._stop is None and not self.account.ended:
             self.account.log.warning("cut off for too long", after_s=self.account.launch.disconnect_after_s)
             self.stop(self._own_stop(DISCONNECTED))

@@ -19,7 +19,7 @@ from moorage.agent.ledger import Attempt, Remembered
 from moorage.agent.means import Means
 from moorage.domain.states import WorkerState
 from moorage.runners.port import Hosted
-from moorage.wire.agent import Assignment, Held, Stop
+from moorage.wire.agent import Assignment, Held, Launch, Stop
 
 ATTEMPT_FILE = "attempt"
 
@@ -66,9 +66,9 @@ class Roster:
         return {name: age for name, age in ages.items() if age is not None}
 
     @property
-    def shortest_ttl_s(self) -> float:
-        """The shortest time to live of a heartbeat among all that is held; infinite where nothing is."""
-        return min((w.assignment.launch.heartbeat_ttl_s for w in self._unended()), default=math.inf)
+    def shortest_silence_s(self) -> float:
+        """The shortest time without heartbeats that means something to anything held; infinite where nothing is."""
+        return min((_silence_s(w.assignment.launch) for w in self._unended()), default=math.inf)
 
     @property
     def longest_grace_s(self) -> float:
@@ -247,3 +247,8 @@ class Roster:
 def _stop_of(assignment: Assignment) -> Stop:
     launch = assignment.launch
     return assignment.stop or Stop(cause="default", signal=launch.stop_signal, grace_s=launch.stop_grace_s)
+
+
+def _silence_s(launch: Launch) -> float:
+    own = launch.disconnect_after_s if launch.on_disconnect == "stop" else math.inf
+    return min(launch.heartbeat_ttl_s, own)

@@ -20,8 +20,8 @@ from moorage.domain.errors import Unauthorized
 from moorage.wire.agent import Assignment, Heartbeat, Join, Reconcile
 
 CREDENTIAL = "credential"
-BEATS_A_TTL = 3
-"""Heartbeats within the shortest time to live of what is held, so that a lost one is no late one."""
+BEATS = 3
+"""Heartbeats within the shortest silence that means something here, so that one lost means nothing."""
 QUIET_S = 5.0
 """An agent is often started a moment before its control plane: that it is not there yet is no news for so long."""
 
@@ -288,7 +288,7 @@ class Session:
     async def _pause(self, sent_at: float) -> None:
         """Until the next heartbeat is due; something that needs one earlier may be taken up meanwhile."""
         while True:
-            interval_s = min(self._standing.heartbeat_s, self._roster.shortest_ttl_s / BEATS_A_TTL)
+            interval_s = min(self._standing.heartbeat_s, self._roster.shortest_silence_s / BEATS)
             left_s = sent_at + interval_s - self._clock.monotonic()
             if left_s <= 0:
                 return

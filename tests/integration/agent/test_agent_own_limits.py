@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pytest
 from agent_plane import until_true
 from agent_work import job, stopping
 
@@ -90,6 +91,7 @@ async def test_a_restart_of_the_agent_in_the_dark_does_not_put_the_end_off(plane
     await until_true(lambda: agent.remembers_state(W) == "Running")
     await plane.away()
     await agent.kill()
+    agent.alter_memory("UPDATE attempts SET started = started - 3600")  # an hour passes
     agent.alter_memory(
         "UPDATE notes SET value = json_set(value, '$.at', json_extract(value, '$.at') - 3600)"
         " WHERE name = 'heartbeat_answered'"
@@ -123,11 +125,12 @@ async def test_a_program_that_beats_by_itself_is_known_by_its_own_age_and_others
     assert plane.heartbeats[-1].workers.keys() >= {"beats", "plain"}
 
 
-async def test_heartbeats_come_often_enough_for_the_shortest_time_to_live_held(plane, make_agent):
+@pytest.mark.parametrize("asked", [{"heartbeat_ttl_s": 0.6}, {"on_disconnect": "stop", "disconnect_after_s": 3.0}])
+async def test_heartbeats_come_often_enough_for_the_shortest_silence_that_matters(plane, make_agent, asked):
     plane.heartbeat_s = 3600.0
     await make_agent().start()
     await plane.until(lambda: plane.heartbeats)
-    await plane.want(job("/bin/sleep", "1000", heartbeat_ttl_s=0.6))
+    await plane.want(job("/bin/sleep", "1000", **asked))
     await plane.until(lambda: sum(W in h.workers for h in plane.heartbeats) >= 3)
 
 

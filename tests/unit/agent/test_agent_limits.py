@@ -113,12 +113,24 @@ async def test_a_moment_is_waited_for_on_the_clock_that_never_steps():
 async def test_an_answered_heartbeat_puts_the_end_off_and_silence_brings_it(tmp_path):
     clock, ledger = SteppedClock(), Ledger(tmp_path / "ledger")
     contact = Contact(ledger, clock, "boot", {})
-    lost = asyncio.ensure_future(contact.lost_for(600.0))
+    lost = asyncio.ensure_future(contact.lost_for(600.0, since=0.0))
     await clock.forward(599.0)
     contact.answered(clock.monotonic())
     await clock.forward(599.0)
     assert not lost.done()
     await clock.forward(1.0)
+    assert lost.done()
+    await ledger.close()
+
+
+async def test_work_that_was_taken_up_long_after_the_last_heartbeat_is_not_cut_off_by_that(tmp_path):
+    clock, ledger = SteppedClock(), Ledger(tmp_path / "ledger")
+    contact = Contact(ledger, clock, "boot", {})
+    await clock.forward(9.0)
+    lost = asyncio.ensure_future(contact.lost_for(5.0, since=clock.monotonic()))
+    await clock.forward(4.9)
+    assert not lost.done()
+    await clock.forward(0.1)
     assert lost.done()
     await ledger.close()
 
@@ -130,8 +142,8 @@ async def test_an_agent_that_was_started_again_does_not_count_its_silence_anew(t
     await contact.save()
     await clock.forward(500.0)
     notes = ledger.recall().notes
-    again = asyncio.ensure_future(Contact(ledger, clock, "boot", notes).lost_for(600.0))
-    other_boot = asyncio.ensure_future(Contact(ledger, clock, "another boot", notes).lost_for(600.0))
+    again = asyncio.ensure_future(Contact(ledger, clock, "boot", notes).lost_for(600.0, since=0.0))
+    other_boot = asyncio.ensure_future(Contact(ledger, clock, "another boot", notes).lost_for(600.0, since=0.0))
     await clock.forward(100.0)
     assert (again.done(), other_boot.done()) == (True, False)
     other_boot.cancel()

@@ -171,8 +171,8 @@ async def test_a_ledger_of_an_earlier_version_is_taken_over_with_what_it_holds(t
     with sqlite3.connect(path) as db:
         db.execute(
             "CREATE TABLE attempts (worker TEXT PRIMARY KEY, epoch INTEGER NOT NULL, cookie TEXT NOT NULL, folder TEXT"
-            " NOT NULL, assignment TEXT NOT NULL, digest TEXT NOT NULL, port INTEGER, state TEXT NOT NULL, ready INTEGER"
-            " NOT NULL, stop TEXT, exit_code INTEGER, gone INTEGER NOT NULL, last_seq INTEGER NOT NULL)"
+            " NOT NULL, assignment TEXT NOT NULL, digest TEXT NOT NULL, port INTEGER, state TEXT NOT NULL, ready"
+            " INTEGER NOT NULL, stop TEXT, exit_code INTEGER, gone INTEGER NOT NULL, last_seq INTEGER NOT NULL)"
         )
         db.execute("INSERT INTO attempts VALUES ('w', 3, 'c', '/f', '{}', '', 18001, 'Running', 1, NULL, NULL, 0, 9)")
     db.close()
