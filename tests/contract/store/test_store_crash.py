@@ -21,7 +21,7 @@ def killed_after(url: str, number: int, lines: int) -> dict[str, int]:
     """Run the burst, kill -9 it once `lines` lines were acknowledged; the highest acknowledged version by uid."""
     process = subprocess.Popen([sys.executable, BURST, url, f"r{number}"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    bound = threading.Timer(WAIT_S, process.kill)
+    bound = threading.Timer(2 * WAIT_S, process.kill)
     bound.start()
     acknowledged: dict[str, int] = {}
     seen = 0

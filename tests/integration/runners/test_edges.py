@@ -278,7 +278,8 @@ async def test_log_numbers_go_on_over_restarts_and_what_is_gone_is_told(world: W
         await _until_lines(runner, 3 * (n + 1))
         os.kill(world.starts()[n][0], signal.SIGKILL)
     await until(lambda: runner.info("m").restarts == 2 and runner.state("m") == S.RUNNING)
-    for _ in range(3):
+    for n in range(3):
+        await _until_lines(runner, 3 * (n + 3))  # it runs as soon as it executes, before it has written a line
         await runner.restart("m")
     found = await _until_lines(runner, 18)
     assert (found.next_seq, found.missed) == (19, 0)
