@@ -61,7 +61,7 @@ async def test_a_machine_cut_off_stops_what_asks_for_that_and_keeps_the_rest(pla
     agent = make_agent()
     await agent.start()
     await plane.want(
-        job("/bin/sleep", "1000", worker="stops", on_disconnect="stop", disconnect_after_s=1.0),
+        job("/bin/sleep", "1000", worker="stops", on_disconnect="stop", disconnect_after_s=5.0),
         job("/bin/sleep", "1000", worker="stays"),
     )
     await plane.until(lambda: "Running" in plane.path("stops") and "Running" in plane.path("stays"))
@@ -139,6 +139,7 @@ async def test_the_agent_of_a_removed_machine_respects_graces_tells_and_forgets_
     await agent.start()
     await plane.want(job(sys.executable, "-c", TERMINATED))
     await plane.until(lambda: "Running" in plane.path(W))
+    await until_true(lambda: any("up" in log.read_text() for log in agent.home.glob(f"workers/{W}/*/log.*")))
     plane.removed = True
     await plane.bump()
     assert await agent.wait() == 0
@@ -147,5 +148,5 @@ async def test_the_agent_of_a_removed_machine_respects_graces_tells_and_forgets_
     assert "was removed from the cluster and its credential is dropped" in agent.log()
     plane.removed = False
     await agent.start()
-    await plane.until(lambda: len(plane.joins) == 2)
+    await plane.until(lambda: len(plane.joins) >= 2)
     assert plane.bearers == ["join-token", "join-token"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_plane import FakePlane
+from agent_plane import PATIENCE_S, FakePlane, until_true
 from agent_process import AgentProcess
 from agent_work import job, stopping
 
@@ -68,7 +68,7 @@ async def test_a_secret_is_in_no_file_of_the_agent_and_in_no_report(plane: FakeP
 
 async def test_a_secret_that_never_comes_ends_the_wait_with_its_step(plane: FakePlane, agent: AgentProcess) -> None:
     plane.secrets = SecretsAnswer(missing=(("hf-token", "value"),))
-    await plane.want(shell("true", secrets={"TOKEN": "hf-token"}, prepare_timeout_s=0.5))
+    await plane.want(shell("true", secrets={"TOKEN": "hf-token"}, prepare_timeout_s=2.0))
     await plane.until(lambda: plane.gone(W))
     assert plane.codes(W) == ["prepare.started", "prepare.timed_out"]
     assert plane.last(W).steps[-1].params["step"] == "waiting for its secrets"
@@ -169,7 +169,7 @@ async def ask(address: str, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(data)
     writer.write_eof()
-    answer = await asyncio.wait_for(reader.read(-1), 60)
+    answer = await asyncio.wait_for(reader.read(-1), PATIENCE_S)
     writer.close()
     return answer
 
@@ -186,8 +186,7 @@ async def test_an_external_port_passes_half_closed_connections_on_and_stays_over
     await plane.until(lambda: "Running" in plane.path(W))
     outside = ports(plane)[str(port)]
     assert outside != f"127.0.0.1:{port}"
-    while not up.exists():
-        await asyncio.sleep(0.01)
+    await until_true(up.exists)
     data = bytes(range(256)) * 8192
     assert await ask(outside, data) == b"%d:" % len(data) + data
     assert b"MOORAGE_PORT_%d=%s" % (port, outside.encode()) in Path(f"/proc/{plane.pid(W)}/environ").read_bytes()

@@ -131,7 +131,7 @@ def test_ctrl_c_without_a_terminal_leaves_the_run_and_says_how_to_watch_it_again
     assert watching.stderr is not None
     assert "No machine fits now" in watching.stderr.readline()
     watching.send_signal(signal.SIGINT)
-    _, told = watching.communicate(timeout=60)
+    _, told = watching.communicate(timeout=120)
     assert watching.returncode == 130
     assert "moor logs -f train" in told
     assert api.sent("POST") == []
@@ -153,7 +153,7 @@ def test_ctrl_c_on_a_terminal_asks_whether_to_cancel(api: StubApi, typed: bytes,
     accept(api, run_of("train", "Cancelled"))
     os.write(parent, typed)
     read_to_end(parent)
-    assert watching.wait(timeout=60) == (1 if cancels else 130)
+    assert watching.wait(timeout=120) == (1 if cancels else 130)
     os.close(parent)
     assert [r["path"] for r in api.sent("POST")] == ([f"{RUNS}/run-train/cancel"] if cancels else [])
 
