@@ -17,6 +17,7 @@ from moorage.store.group import Group, HistoryValues, HoldingKey, NameKey
 from moorage.store.holds import hold, release
 from moorage.store.revising import By, history_line, revise
 from moorage.store.rows import Image, Shape, canonical, dumps, image_of, loads, reason_text
+from moorage.store.tables import NAMED_ONCE
 
 
 class Applier:
@@ -231,13 +232,15 @@ def _claim(group: Group, names: dict[NameKey, str | None], old: Image | None, ne
     if was is not None:
         names[was] = None
     if now is not None:
-        owner = names[now] if now in names else group.names.get(now)
-        if owner not in (None, new.uid):
-            raise Conflict(
-                f"{new.target} exists already",
-                remedy="change that one, delete it first, or choose another name",
-                target=new.target,
-            )
+        for kind in (now[0], *(k for k in NAMED_ONCE if k != now[0])):
+            key = (kind, *now[1:])
+            owner = names[key] if key in names else group.names.get(key)
+            if owner not in (None, new.uid):
+                raise Conflict(
+                    f"{kind} {new.namespace}/{new.name} exists already",
+                    remedy="change that one, delete it first, or choose another name",
+                    target=f"{kind} {new.namespace}/{new.name}",
+                )
         names[now] = new.uid
 
 

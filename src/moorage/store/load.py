@@ -18,12 +18,16 @@ from moorage.store.cursors import Cursors, Position
 from moorage.store.group import Group
 from moorage.store.rows import Image, Shape, image_from
 from moorage.store.sql import Sql, oldest_running_xid
+from moorage.store.tables import NAMED_ONCE
 
 CACHED_ROWS_MAX = 8192
 """Rows kept between groups: about 4 KB each, more than a busy control plane touches again and again."""
 
 _MACHINE_LOCKS = 0x6D6F6F72
 """Class of the advisory locks (PostgreSQL shares one number space with every other application of the database)."""
+
+_NAME_LOCKS = 0x6D6F6F6E
+"""Class of those on names."""
 
 
 @dataclass(slots=True)
@@ -154,6 +158,13 @@ class Loader:
             group.base[values[0]] = image_from(shape, values)
 
     def _load_names(self, connection: sa.Connection, needs: _Needs, group: Group) -> None:
+        if self._sql.postgres:
+            # An index holds a name to one kind; that no other kind takes it meanwhile is held by a lock on the name.
+            for namespace, name in sorted({n for names in needs.names.values() for n in names}):
+                connection.exec_driver_sql(
+                    "SELECT pg_advisory_xact_lock(%(lock)s, hashtext(%(name)s))",
+                    {"lock": _NAME_LOCKS, "name": f"{namespace}/{name}"},
+                )
         for kind, names in needs.names.items():
             table = self._sql.tables.nouns[kind]
             statement = self._sql.cached(
@@ -267,5 +278,6 @@ def _need_created(needs: _Needs, write: Create) -> None:
     row = write.row
     needs.uids[row.kind][row.uid] = None
     needs.created.add(row.uid)
-    if row.kind in ("Deployment", "Run"):
-        needs.names.setdefault(row.kind, set()).add((row.namespace, row.name))
+    if row.kind in NAMED_ONCE and not getattr(row, "deployment", None):
+        for kind in NAMED_ONCE:  # they share their names, so whoever makes one looks at both
+            needs.names.setdefault(kind, set()).add((row.namespace, row.name))

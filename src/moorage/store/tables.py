@@ -17,7 +17,7 @@ SEARCHED = ("deployment", "revision", "replica", "run", "machine", "target")
 """Noun fields that become indexed columns wherever a noun has them."""
 
 NAMED_ONCE = frozenset({"Deployment", "Run"})
-"""Nouns whose (namespace, name) is unique among their live rows."""
+"""Nouns whose (namespace, name) is unique among the live rows of them all: a deployment and a run share their names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Rows: what is committed is read back, alike on both engines."""
 
+import asyncio
 import dataclasses
 
 import pytest
@@ -83,6 +84,29 @@ async def test_one_change_cannot_write_a_row_twice(store: SqlStore) -> None:
 async def test_a_value_without_a_json_form_is_refused_alone(store: SqlStore) -> None:
     await refused(store.commit(change(new(worker("w1", request={"x": object()})))), InvalidSpec)
     await store.commit(change(new(worker("w1"))))
+
+
+async def test_a_deployment_and_a_live_run_never_have_one_name(store: SqlStore) -> None:
+    await store.commit(change(new(deployment("d1", "gemma")), new(run("r1", "train"))))
+    error = await refused(store.commit(change(new(run("r2", "gemma")))), Conflict)
+    assert "Deployment default/gemma exists already" in str(error)
+    error = await refused(store.commit(change(new(deployment("d2", "train")))), Conflict)
+    assert "Run default/train exists already" in str(error)
+    await refused(store.commit(change(new(deployment("d3", "same")), new(run("r3", "same")))), Conflict)
+    await store.commit(change(new(run("r4", "gemma", deployment="d1"))))
+    ended = Update("Run", "r1", 1, (Step("Cancelled", await _trigger("Run", "Pending", "Cancelled"), why()),))
+    await store.commit(change(ended))
+    await store.commit(change(new(deployment("d2", "train"))))
+
+
+async def test_of_a_deployment_and_a_run_made_at_once_under_one_name_one_comes_to_be(store: SqlStore) -> None:
+    for n in range(10):
+        made = await asyncio.gather(
+            store.commit(change(new(deployment(f"d{n}", f"x{n}")))),
+            store.commit(change(new(run(f"r{n}", f"x{n}")))),
+            return_exceptions=True,
+        )
+        assert [type(m) for m in made if isinstance(m, Exception)] == [Conflict]
 
 
 async def test_a_deployment_name_is_unique_while_it_exists(store: SqlStore) -> None:
