@@ -112,7 +112,7 @@ def watch(
     else:
         late = heard + times.late_s
         draft.look_again(late if machine.state is MachineState.READY else heard + times.ttl_s)
-    if machine.state in UP:
+    if draft.row(machine).state in UP:
         heartbeats.judge(draft, machine, runs or {}, floor=safe_from - times.ttl_s)
         _unplace_unclaimed(draft, machine)
         _note_drained(draft, machine, held)
