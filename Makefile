@@ -42,7 +42,7 @@ example-jax: setup ## an all-reduce with JAX and gloo over two agents; brings JA
 	@$(BIN)/pytest -k "four_workers and jax" tests/integration/agent/test_agent_examples.py
 
 property-long: setup ## property tests with other examples than usual, and many of them
-	@$(BIN)/pytest -n 2 -rs --hypothesis-profile long tests/property
+	@$(BIN)/pytest -n 2 -rs --timeout 0 --hypothesis-profile long tests/property
 
 check: setup ## format, lint, types, import contracts, house rules, generated files, lock
 	@$(BIN)/python tools/check.py

@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from moorage.decide.serving.routes import Generation, Hold, Limits, Refuse, RouteSpec, Serve, TargetSpec
 from moorage.decide.serving.routing import Router
+from tests.examples import examples
 
 MODES = st.sampled_from(["serve", "serve", "serve", "hold", "asleep", "starting", "failed", "stopped"])
 LIMITS = Limits(max_in_flight=2, max_queue=3, queue_timeout_s=5.0)
@@ -158,4 +159,4 @@ class Traffic(RuleBasedStateMachine):
 
 
 TestTraffic = Traffic.TestCase
-TestTraffic.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTraffic.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

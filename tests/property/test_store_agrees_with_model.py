@@ -15,6 +15,7 @@ from moorage.domain.nouns import Worker
 from moorage.domain.reasons import Reason, ReasonClass
 from moorage.store import open_store
 from moorage.store.store import SqlStore
+from tests.examples import examples
 
 UIDS = ("a", "b", "c")
 TABLE = TABLES["Worker"]
@@ -174,7 +175,7 @@ async def compare(store: SqlStore, plan: list[Change], grouped: bool) -> None:
     assert {g: h["worker"] for h in await store.holdings() for g in h["gpus"]} == model.gpus
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(plan=legal_walks(), grouped=st.booleans())
 def test_any_sequence_of_changes_leaves_store_and_model_alike(plan: list[Change], grouped: bool) -> None:
     async def main() -> None:
