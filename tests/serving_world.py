@@ -114,6 +114,7 @@ class World(MemoryMachines):
             workers=workers,
             operations=tuple(o for o in self.of(Operation) if o.state in OPEN_OPERATION),
             demand=self.demand(),
+            machines={m.uid: m for m in self.of(Machine) if m.draining is not None},
         )
 
     def publish(self) -> Route | None:

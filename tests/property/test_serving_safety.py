@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from moorage.decide.running import fleet
 from moorage.decide.running.adoption import HeldProcess
 from moorage.decide.running.reports import Seen, apply, of_deleted
 from moorage.domain.errors import Conflict
@@ -75,6 +76,10 @@ class Serving(RuleBasedStateMachine):
         )
         self.world.apply(self.document)
         self.recipe()
+        if up:
+            self.everything_comes_up()
+        if up:
+            self.everything_comes_up()
         if up:
             self.everything_comes_up()
         if up:
@@ -271,6 +276,15 @@ class Serving(RuleBasedStateMachine):
             self.processes[uid].state = "Cancelled"
             self.say(Worker(uid=uid), self.processes[uid], "Cancelled:stop_confirmed:stop.confirmed", gone=True)
 
+    @rule(data=st.data(), drained=st.booleans())
+    def someone_drains_a_machine_or_takes_it_back(self, data: st.DataObject, drained: bool) -> None:
+        world = self.world
+        machine = data.draw(st.sampled_from(world.of(Machine)))
+        until = world.now + 60.0
+        outcome = fleet.drain(machine, until, world.now, "p") if drained else fleet.uncordon(machine, "p")
+        world.commit(outcome.change)
+        self.recipe()
+
     # Gateway and time
 
     @rule(held=st.integers(0, 1), confirmed=st.booleans(), streams=st.booleans())
@@ -296,7 +310,9 @@ class Serving(RuleBasedStateMachine):
     def an_ordinal_has_one_live_replica_beside_lost_ones(self) -> None:
         live = [r for r in self.world.replicas if r.stopping is None]
         lost = {r.uid for r in live if self.world.worker_of(r).state is WorkerState.DOWN}
-        counts = Counter(r.ordinal for r in live if r.uid not in lost)
+        drained = {m.uid for m in self.world.of(Machine) if m.draining is not None}
+        leaving = {r.uid for r in live if self.world.worker_of(r).machine in drained}
+        counts = Counter(r.ordinal for r in live if r.uid not in lost | leaving)
         assert all(n == 1 for n in counts.values()), counts
 
     @invariant()
@@ -331,7 +347,9 @@ class Serving(RuleBasedStateMachine):
             worker, process = self.world.rows.get(uid), self.processes.get(uid)
             known = isinstance(worker, Worker) and (worker.epoch, worker.machine) == (epoch, hold.machine)
             runs = process is not None and process.epoch == epoch and process.alive
-            assert runs or (known and worker.handed_over), f"epoch {epoch} of {uid} holds a place and cannot run: {worker}"
+            assert runs or (known and worker.handed_over), (
+                f"epoch {epoch} of {uid} holds a place and cannot run: {worker}"
+            )
             if isinstance(worker, Worker) and worker.state is WorkerState.DOWN:
                 assert worker.handed_over, f"{worker.name} is lost and still holds its place"
 
@@ -378,6 +396,12 @@ class Serving(RuleBasedStateMachine):
             self.a_process_that_may_run_holds_its_place()
             self.no_gpu_is_held_twice()
             self.routed_means_running_and_ready()
+            self.a_process_that_may_run_holds_its_place()
+            self.no_gpu_is_held_twice()
+            self.routed_means_running_and_ready()
+            self.a_process_that_may_run_holds_its_place()
+            self.no_gpu_is_held_twice()
+            self.routed_means_running_and_ready()
         assert not world.place().changes
         self.rest()
 
@@ -385,6 +409,7 @@ class Serving(RuleBasedStateMachine):
         world = self.world
         world.now += 61.0
         for machine in world.of(Machine):
+            world.commit(fleet.uncordon(machine, "p").change)
             self.come_back(machine, rebooted=False)
             world.beat(machine)
         self.recipe()

@@ -173,7 +173,8 @@ def _withdraw(draft: Draft, replica: Replica, why: Reason) -> None:
 
 def _lost(draft: Draft, snapshot: ServingSnapshot, replica: Replica, worker: Worker) -> Failure | None:
     """Withdrawn at once; given up when the return window is over or a replacement is ready, whichever is first."""
-    until = (worker.ended_at or worker.updated_at) + RETURN_WINDOW_S
+    removed = worker.reason is not None and worker.reason.code == "machine.removed"
+    until = (worker.ended_at or worker.updated_at) + (0.0 if removed else RETURN_WINDOW_S)
     replaced = any(
         r.uid != replica.uid and r.ordinal == replica.ordinal and r.routed and r.stopping is None
         for r in snapshot.replicas
