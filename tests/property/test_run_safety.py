@@ -366,7 +366,8 @@ class Runs(RuleBasedStateMachine):
             return
         passing = any(w.go and w.state is WorkerState.READY_TO_START for w in self.world.workers)
         if passing and self.policy.restarts_whole:
-            assert not any(unplaced(w) for w in self.policy.needed(self.world.workers))
+            there = ARRIVED | {WorkerState.DOWN}
+            assert all(w.state in there for w in self.policy.needed(self.world.workers))
 
     @invariant()
     def a_machine_that_answers_has_no_copy_that_is_not_counted(self) -> None:

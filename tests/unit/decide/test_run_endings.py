@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from moorage.domain.changes import Step, Update
 from moorage.domain.nouns import Run, Worker
+from moorage.domain.reasons import reason
 from moorage.domain.states import RunState, StopCause, WorkerState
 from tests.memory_rows import START
 from tests.run_world import RunWorld
@@ -412,6 +414,22 @@ def test_a_deleted_run_is_ended_first_and_removed_once_nothing_of_it_is_left() -
     run.settle()
     assert not run.of(Run)
     assert run.codes[-2:] == ["worker.deleted", "run.deleted"]
+
+
+def test_a_run_is_not_removed_while_a_worker_without_a_heartbeat_may_still_be_there() -> None:
+    run = up(count=1, restart_policy="Never", ttl_after_finished=0.0)
+    worker = run.w(0)
+    late = Step(W.STALE, "heartbeat_late", reason("heartbeat.late"))
+    lost = Step(W.DOWN, "heartbeat_expired", reason("heartbeat.expired"))
+    ended = {"ended_at": run.now}
+    run.commit_writes([Update("Worker", worker.uid, worker.version, (late, lost), ended)], "controller:machines")
+    run.wait(60.0)
+    assert run.is_(S.FAILED, "run.worker_lost")
+    run.wait(60.0)
+    assert run.of(Run)
+    run.set(run.w(0), handed_over=False)
+    run.settle()
+    assert not run.of(Run)
 
 
 @pytest.mark.parametrize("code", [0, 3])

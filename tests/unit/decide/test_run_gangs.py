@@ -162,7 +162,20 @@ def test_a_lost_member_is_waited_for_before_its_gang_starts_again() -> None:
     assert run.states == RUNNING4
 
 
-def test_a_gang_restart_waits_for_a_member_that_is_lost_meanwhile() -> None:
+def test_a_member_that_was_lost_before_holds_its_gang_up_until_it_can_no_longer_come_back() -> None:
+    run = RunWorld(machines=4, slots=1, count=3, gang=True)
+    run.up()
+    run.lose(run.machine_of(run.w(1)))
+    run.exit(0)
+    run.confirm_stops()
+    assert run.states == ["Failed", "Down", "Cancelled"]
+    assert run.settle().wake_at == run.now + 60.0
+    run.wait(60.0)
+    assert run.states == ["Pending"] * 3
+    assert [w.restarts for w in run.workers] == [1, 0, 0]
+
+
+def test_a_gang_restart_goes_on_without_a_member_that_is_lost_while_it_stops() -> None:
     run = RunWorld(machines=4, slots=1, count=3, gang=True)
     run.up()
     run.exit(0)
