@@ -27,6 +27,7 @@ SOURCES = {
     "AsyncMachines": "fleet.py",
     "AsyncOperations": "fleet.py",
     "AsyncSecrets": "secrets.py",
+    "AsyncDrives": "drives.py",
     "AsyncClient": "aio.py",
 }
 """Each asynchronous class and the module that has it, in the order of the stub."""

@@ -11,6 +11,7 @@ from moorage.agent.abilities import Abilities
 from moorage.agent.config import AgentConfig
 from moorage.agent.contact import Contact
 from moorage.agent.desk import Desk
+from moorage.agent.drives import Fillings
 from moorage.agent.engines import Engines
 from moorage.agent.ledger import Ledger
 from moorage.agent.leftovers import Leftovers
@@ -65,25 +66,10 @@ class Agent:
         engines = Engines(config, self._clock, leftovers.end_containers)
         tls = config.server_url.startswith("https:")
         async with _client(tls=tls) as http, _client(tls=False, keep=False) as probes:
-            ports = PortPool(range(config.ports[0], config.ports[1] + 1))
-            outbox = Outbox(ledger, self._clock)
             boot = boot_id()
-            contact = Contact(ledger, self._clock, boot, remembered.notes)
             link = Link(config.server_url, http)
-            means = Means(
-                config,
-                self._clock,
-                engines,
-                ports,
-                ledger,
-                outbox,
-                contact,
-                probes,
-                Desk(link, self._clock),
-                Relays(config.host, ports, self._log),
-                Abilities(config.python),
-                self._log,
-            )
+            means = self._means(link, engines, ledger, probes, Contact(ledger, self._clock, boot, remembered.notes))
+            outbox = means.outbox
             session: Session | None = None
 
             def changed() -> None:
@@ -111,6 +97,27 @@ class Agent:
                 await engines.aclose()
                 await outbox.flushed()
                 await ledger.close()
+
+    def _means(
+        self, link: Link, engines: Engines, ledger: Ledger, probes: httpx.AsyncClient, contact: Contact
+    ) -> Means:
+        config = self._config
+        ports = PortPool(range(config.ports[0], config.ports[1] + 1))
+        return Means(
+            config,
+            self._clock,
+            engines,
+            ports,
+            ledger,
+            Outbox(ledger, self._clock),
+            contact,
+            probes,
+            Desk(link, self._clock),
+            Relays(config.host, ports, self._log),
+            Abilities(config.python),
+            Fillings(),
+            self._log,
+        )
 
     async def _serve(self, session: Session, roster: Roster, outbox: Outbox, stop: asyncio.Event) -> None:
         talking = asyncio.create_task(session.run())

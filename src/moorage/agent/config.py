@@ -41,6 +41,7 @@ class AgentConfig:
         logs_kept: attempts' directories (`HOME/workers/WORKER/EPOCH-…`) of ended workers kept for their logs, the
             newest of all workers; older ones go when a worker is forgotten and when the agent starts. What a worker
             wrote under `HOME/output/RUN/RANK` is kept for ever; an empty directory there goes with its worker.
+        data: where drives and copies of them are kept; None: in `home`.
         log: level of the agent's own log.
     """
 
@@ -61,7 +62,13 @@ class AgentConfig:
     runtime_dir: str | None = None
     python: str = sys.executable
     logs_kept: int = 32
+    data: Path | None = None
     log: str = "info"
+
+    @property
+    def data_location(self) -> Path:
+        """Where drives and copies of them are kept."""
+        return self.data or self.home
 
 
 def parse_gpus(declared: str) -> tuple[Gpu, ...]:
@@ -118,6 +125,8 @@ def from_mapping(raw: Mapping[str, Any], environ: Mapping[str, str]) -> AgentCon
         given["gpus"] = parse_gpus(given["gpus"])
     elif "gpus" in given:
         given["gpus"] = tuple(Gpu.model_validate(g) for g in given["gpus"])
+    if given.get("data"):
+        given["data"] = Path(given["data"]).expanduser().absolute()
     if "ports" in given:
         low, high = given["ports"]
         given["ports"] = (int(low), int(high))

@@ -6,6 +6,7 @@ woken when the control plane has said something new, so that a secret that was j
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 
 from moorage.agent.link import Link, LinkError
 from moorage.ports import Clock
@@ -52,6 +53,15 @@ class Desk:
             return await self._link.identity(self._request(worker, epoch))
         except LinkError:
             return IdentityAnswer(why="the control plane does not answer")
+
+    def drive(self, name: str, worker: str, epoch: int) -> AsyncIterator[bytes]:
+        """A drive of another machine, as it comes."""
+        return self._link.drive(name, worker, epoch, self._incarnation)
+
+    @property
+    def machine(self) -> str:
+        """Uid of this machine; empty before the first join."""
+        return self._machine
 
     async def pause(self, tries: int) -> None:
         """Wait before the next try, the longer the more there were; news ends it."""

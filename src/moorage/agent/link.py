@@ -3,6 +3,7 @@
 Nothing here retries or waits; the loops in `session.py` do. Bodies are the models of `wire/agent.py`.
 """
 
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 import httpx
@@ -27,6 +28,8 @@ from moorage.wire.agent import (
 Answer = TypeVar("Answer", bound=BaseModel)
 WORK_WAIT_S = 25.0
 TIMEOUT_S = 10.0
+DRIVE_SILENCE_S = 60.0
+"""Between two pieces of a drive: the other side's disk may be busy, and a machine that is gone says nothing more."""
 
 
 class LinkError(Exception):
@@ -96,6 +99,33 @@ class Link:
     async def identity(self, message: SecretsRequest) -> IdentityAnswer:
         """A certificate for a worker."""
         return await self._post("identity", message, IdentityAnswer, shown=False)
+
+    async def drive(self, name: str, worker: str, epoch: int, incarnation: str) -> AsyncIterator[bytes]:
+        """A drive of another machine, as it comes, for a worker that takes a copy of it."""
+        params = {"worker": worker, "epoch": str(epoch), "incarnation": incarnation}
+        timeout = httpx.Timeout(TIMEOUT_S, read=DRIVE_SILENCE_S)
+        headers = {"Authorization": f"Bearer {self.bearer}"}
+        address = f"{self._base}/drives/{name}"
+        try:
+            async with self._http.stream("GET", address, params=params, headers=headers, timeout=timeout) as answer:
+                if not answer.is_success:
+                    raise LinkDown(f"drives/{name}: {answer.status_code} {(await answer.aread())[:300]!r}")
+                async for piece in answer.aiter_bytes():
+                    yield piece
+        except httpx.HTTPError as cause:
+            raise LinkDown(f"drives/{name}: {type(cause).__name__} {cause}".strip()) from cause
+
+    async def send_drive(self, request: str, pieces: AsyncIterator[bytes]) -> None:
+        """Send a drive of this machine to another that waits for it."""
+        headers = {"Authorization": f"Bearer {self.bearer}"}
+        timeout = httpx.Timeout(TIMEOUT_S, read=DRIVE_SILENCE_S, write=DRIVE_SILENCE_S)
+        address = f"{self._base}/drives/{request}"
+        try:
+            answer = await self._http.post(address, content=pieces, headers=headers, timeout=timeout)
+        except httpx.HTTPError as cause:
+            raise LinkDown(f"drives: {type(cause).__name__} {cause}".strip()) from cause
+        if not answer.is_success:
+            raise LinkStale(f"drives: {answer.status_code} {answer.text[:300]}")
 
     async def logs(self, request: str, lines: LogLines) -> None:
         """Answer a request for log lines."""

@@ -9,6 +9,7 @@ from moorage.agent.abilities import Abilities
 from moorage.agent.config import AgentConfig
 from moorage.agent.contact import Contact
 from moorage.agent.desk import Desk
+from moorage.agent.drives import Fillings
 from moorage.agent.engines import Engines
 from moorage.agent.ledger import Ledger
 from moorage.agent.outbox import Outbox
@@ -32,4 +33,5 @@ class Means:
     desk: Desk
     relays: Relays
     abilities: Abilities
+    filling: Fillings
     log: structlog.stdlib.BoundLogger

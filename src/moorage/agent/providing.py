@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from moorage.agent import certificates, words
 from moorage.agent.account import Account
+from moorage.agent.driveshow import SHOWN, DriveShow
 from moorage.agent.given import Given, Refused
 from moorage.agent.limits import ProgressLimit
 from moorage.agent.means import Means
@@ -50,11 +51,13 @@ class Providing:
         """
         launch = self._account.launch
         mounts = await self._mounts() if launch.mounts or launch.configs else ()
-        variables = await self._ports()
+        shown = await DriveShow(self._account, self._means, self._limit, self._tell).done() if launch.drives else SHOWN
+        variables = await self._ports() | shown.variables
         answer = await self._secrets()
         if launch.identity:
             variables |= await self._identity()
-        return Given(dict(answer.values), variables, mounts, _login(answer, launch.image or ""))
+        login = _login(answer, launch.image or "")
+        return Given(dict(answer.values), variables, (*mounts, *shown.mounts), login, shown.output)
 
     # Secrets
 

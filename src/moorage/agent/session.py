@@ -11,6 +11,7 @@ from random import Random
 
 from moorage.agent.backoff import Backoff
 from moorage.agent.capacity import capacity
+from moorage.agent.drives import DriveDesk, location
 from moorage.agent.execs import ExecDesk
 from moorage.agent.link import Link, LinkDenied, LinkDown, LinkError, LinkRemoved, LinkStale
 from moorage.agent.logs import LogDesk
@@ -82,6 +83,7 @@ class Session:
         self._config = means.config
         self._engines = means.engines
         self._desk = means.desk
+        self._drives = DriveDesk(link, means.config.data_location, means.log)
         self._abilities = means.abilities
         self._ledger = means.ledger
         self._outbox = means.outbox
@@ -183,6 +185,7 @@ class Session:
             engines=await self._engines.answering(),
             capabilities=await self._abilities.reported(),
             version=self._itself.version,
+            data=await asyncio.to_thread(location, config.data_location),
         )
 
     async def _reconcile(self) -> None:
@@ -234,6 +237,7 @@ class Session:
             self._logs.take(work.logs)
             self._execs.take(work.execs)
             self._desk.wake()
+            self._drives.take(work.drives)
             await self._apply()
 
     async def _settle(self) -> bool:

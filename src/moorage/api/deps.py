@@ -15,9 +15,9 @@ from fastapi import Depends, Header, Path, Request
 from moorage.api.auth import Auth
 from moorage.api.ports import Commands, Explain, Gateways, Machines
 from moorage.control.authority import Authority
+from moorage.control.credentials import Credentials, Principal
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import Drives
-from moorage.control.credentials import Credentials, Principal
 from moorage.control.execrelay import ExecRelay
 from moorage.control.logrelay import LogRelay
 from moorage.control.logtail import LogTail

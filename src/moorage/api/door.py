@@ -21,6 +21,9 @@ from moorage.domain.errors import Forbidden, MoorageError, TooLarge
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+PASSED_ON = f"{API}/agent/drives/"
+"""Bodies that are passed on piece by piece and never held, so that they may be of any size."""
+UNLIMITED = 1 << 62
 FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
 
 log = structlog.get_logger("moorage.api")
@@ -78,7 +81,8 @@ class Door:
         settings, path = self._deps.settings, scope["path"]
         _check_browser(scope["method"], visit.headers, settings.allowed_hosts)
         people = not path.startswith((f"{API}/agent/", f"{API}/routing/"))
-        visit.limit(settings.body_bytes_max if people else settings.agent_body_bytes_max)
+        if not path.startswith(PASSED_ON):
+            visit.limit(settings.body_bytes_max if people else settings.agent_body_bytes_max)
         if path in OPEN or (path == METRICS and _is_local(scope, visit.headers)):
             return
         who = await self._deps.auth.principal(visit.headers.get("authorization"))
@@ -98,7 +102,7 @@ class _Visit:
         self._send = send
         self._seen = seen
         self._started = False
-        self._bytes_max = 0
+        self._bytes_max = UNLIMITED
         self._bytes = 0
 
     def limit(self, bytes_max: int) -> None:

@@ -30,6 +30,8 @@ from moorage.clock import SystemClock
 from moorage.control.admit import Admission
 from moorage.control.authority import Authority
 from moorage.control.credentials import Credentials
+from moorage.control.driverelay import DriveRelay
+from moorage.control.drives import Drives
 from moorage.control.execrelay import ExecRelay
 from moorage.control.explain import Explanation
 from moorage.control.gateways import Gateways
@@ -128,7 +130,8 @@ async def build(config: ServerConfig) -> Graph:
     publisher = Publisher(store, clock, gateways, store.incarnation)
     relay = LogRelay(clock, lambda: ids.new("Operation"))
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
-    board = WorkBoard(store, clock, relay, execs)
+    copies = DriveRelay(clock, lambda: ids.new("Operation"))
+    board = WorkBoard(store, clock, relay, execs, copies)
     times = LeaseTimes(late_s=config.machine_ttl_s * LATE_SHARE, ttl_s=config.machine_ttl_s)
     loops = Loops(
         store,
@@ -171,6 +174,8 @@ async def build(config: ServerConfig) -> Graph:
         vault=vault,
         provisions=Provisions(store, vault, authority, board),
         authority=authority,
+        drives=Drives(store, clock, loops.look_again),
+        copies=copies,
         settings=ApiSettings(gateway_url=config.gateway_url, gateway_token=tokens.get("gateway")),
         http=httpx.AsyncClient(timeout=5.0),
         readiness=_readiness(leadership),

@@ -60,6 +60,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "uncordon": ("machines", "Give a machine work again."),
     },
     "Settings": {
+        "drives": ("drives", "Data that lies on one machine, for workers to use."),
         "secrets": ("secrets", "Values that workers are given and nobody can read back."),
         "config": ("config", "Effective settings, and where each comes from."),
         "version": ("config", "Version of this command, and whether the control plane answers."),

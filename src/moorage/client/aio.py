@@ -8,6 +8,7 @@ from typing import Any, Self
 from moorage.client.address import Address, find_address
 from moorage.client.calls import Transport
 from moorage.client.deployments import AsyncDeployments
+from moorage.client.drives import AsyncDrives
 from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
 from moorage.client.patience import Patience, PatientTransport, is_kept
@@ -60,6 +61,7 @@ class AsyncClient:
         self.machines = AsyncMachines(self._session)
         self.operations = AsyncOperations(self._session)
         self.secrets = AsyncSecrets(self._session)
+        self.drives = AsyncDrives(self._session)
 
     @classmethod
     def from_environment(

@@ -18,6 +18,7 @@ from moorage.client.address import find_address
 from moorage.client.aio import AsyncClient, base_headers
 from moorage.client.applied import AsyncApplied
 from moorage.client.deployments import AsyncDeployments
+from moorage.client.drives import AsyncDrives
 from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
 from moorage.client.patience import Patience, PatientTransport, is_kept
@@ -160,6 +161,11 @@ class Secrets(_Blocking):
     """`AsyncSecrets`, blocking."""
 
 
+@blocking(AsyncDrives)
+class Drives(_Blocking):
+    """`AsyncDrives`, blocking."""
+
+
 @blocking(AsyncClient)
 class Client(_Blocking):
     """`AsyncClient`, blocking."""
@@ -189,6 +195,7 @@ class Client(_Blocking):
         self.machines = Machines(inner.machines)
         self.operations = Operations(inner.operations)
         self.secrets = Secrets(inner.secrets)
+        self.drives = Drives(inner.drives)
 
     @classmethod
     def from_environment(

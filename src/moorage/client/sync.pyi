@@ -221,6 +221,12 @@ class Secrets:
     def set(self, name: str, values: Mapping[str, str], *, namespace: str | None = ...) -> Json: ...
     def remove(self, name: str, *, namespace: str | None = ...) -> Json: ...
 
+class Drives:
+    def list(self, *, namespace: str | None = ...) -> Items: ...
+    def get(self, name: str, *, namespace: str | None = ...) -> Json: ...
+    def apply(self, spec: Spec) -> Json: ...
+    def remove(self, name: str, *, namespace: str | None = ...) -> Json: ...
+
 class Client:
     address: Address
     deployments: Deployments
@@ -231,6 +237,7 @@ class Client:
     machines: Machines
     operations: Operations
     secrets: Secrets
+    drives: Drives
     def __init__(
         self,
         url: str | None = ...,

@@ -206,10 +206,16 @@ def _given(run: Run, group: JsonMap, runtime: JsonMap) -> dict[str, Any]:
         "registry_secret": runtime.get("registry_secret"),
         "configs": tuple(LaunchFile.model_validate(c) for c in runtime.get("configs") or ()),
         "expose": tuple(LaunchPort.model_validate(e) for e in group.get("expose") or ()),
-        "drives": tuple(LaunchDrive.model_validate(d) for d in run.spec.get("drives") or ()),
+        "drives": tuple(_drive(d) for d in run.spec.get("drives") or ()),
         "output_drive": run.spec.get("output"),
         "identity": bool(run.spec.get("identity")),
     }
+
+
+def _drive(use: JsonMap) -> LaunchDrive:
+    known: JsonMap = use.get("drive") or {}
+    facts = {"size_bytes": int(known.get("size") or 0), "origin": known.get("machine")}
+    return LaunchDrive.model_validate({**{k: v for k, v in use.items() if k != "drive"}, **facts})
 
 
 def _wants_port(run: Run, group: JsonMap, runtime: JsonMap) -> bool:

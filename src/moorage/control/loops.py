@@ -109,6 +109,10 @@ class Loops:
         """A place came free of which no row tells."""
         self._scheduling.mark(FLEET)
 
+    def look_again(self) -> None:
+        """Something that waiting work may need is there now, which no row in the feed tells (a drive)."""
+        self._scheduling.mark(FLEET)
+
     def heard(self, machine: str) -> None:
         """A machine joined, reconciled or was heard again: its deadline moved."""
         self._machines.mark(machine)

@@ -127,6 +127,7 @@ class Observation:
             "accepts": message.accepts,
             "engines": message.engines,
             "capabilities": message.capabilities,
+            "data": message.data,
             "heartbeat_at": now,
             "lease_expires_at": now + self._lease_s,
         }

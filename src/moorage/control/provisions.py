@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.control.authority import Authority
+from moorage.control.drives import with_drives
 from moorage.control.vault import Vault, resolve
 from moorage.control.work import WorkBoard
 from moorage.domain.errors import Conflict, Unavailable
@@ -78,6 +79,23 @@ class Provisions:
             return IdentityAnswer(certificate=certificate, key=key, authority=await self._authority.certificate())
         except Unavailable as cause:
             return IdentityAnswer(why=cause.message)
+
+    async def drive(self, message: SecretsRequest, name: str) -> tuple[str, str]:
+        """Namespace of a drive, and uid of the machine that has its data, for a worker that takes a copy of it.
+
+        Raises:
+            Conflict: the worker is not placed on this machine under this epoch, or takes no copy of that drive.
+            Unavailable: the drive cannot be used now.
+        """
+        worker, run = await self.placed(message)
+        run = (await with_drives(self._store, [run]))[run.uid]
+        use = next((u for u in run.spec.get("drives") or () if u["name"] == name and u.get("place")), None)
+        if use is None:
+            raise _not_yours(message)
+        known = use.get("drive")
+        if known is None or known["unusable"]:
+            raise Unavailable(f"the drive {name} cannot be used: {known['unusable'] if known else 'it is not there'}")
+        return worker.namespace, known["machine"]
 
     async def _asked_for(self, message: SecretsRequest) -> tuple[Worker, Mapping[str, Any]]:
         worker, run = await self.placed(message)

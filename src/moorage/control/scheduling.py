@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from moorage.control.drives import with_drives
 from moorage.decide.scheduling.book import room_of
 from moorage.decide.scheduling.cycle import schedule
 from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot, owners_of
@@ -65,7 +66,7 @@ async def load(store: Store, now: float) -> SchedulingSnapshot:
     uids = sorted({str(h["worker"]) for rows in held.values() for h in rows})
     standing = {w.uid: w for w in (await store.find(Worker, uid=uids) if uids else ())}
     named = sorted({w.run for w in (*pending, *standing.values())})
-    runs = {r.uid: r for r in await store.find(Run, uid=named)}
+    runs = await with_drives(store, await store.find(Run, uid=named))
     owners = {w.uid: owners_of(w, runs[w.run]) for w in standing.values() if w.run in runs}
     rooms = tuple(
         room_of(Room(m), held.get(m.uid, ()), (owners.get(str(h["worker"]), ()) for h in held.get(m.uid, ())))

@@ -36,10 +36,19 @@ class WorkBoard:
         clock: where versions start.
         relay: questions for log lines that travel with the work.
         execs: commands to be run beside workers, likewise.
+        copies: of drives that other machines wait for, likewise.
     """
 
-    def __init__(self, store: Store, clock: Clock, relay: LogRelay, execs: ExecRelay | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        relay: LogRelay,
+        execs: ExecRelay | None = None,
+        copies: DriveRelay | None = None,
+    ) -> None:
         self._store = store
+        self._copies = copies
         self._relay = relay
         self._execs = execs
         self._base = int(clock.now() * 1000)
@@ -50,6 +59,8 @@ class WorkBoard:
         relay.on_change = self.bump_soon
         if execs is not None:
             execs.on_change = self.bump_soon
+        if copies is not None:
+            copies.on_change = self.bump_soon
 
     def bump_soon(self, machine: str) -> None:
         """The machine's set, or a question to it, changed; ends its long-poll."""
@@ -91,7 +102,9 @@ class WorkBoard:
         logs = self._relay.pending(machine, afresh=after == 0)
         self._relay.sent(q.id for q in logs)
         execs = self._execs.pending(machine) if self._execs is not None else ()
-        return Work(version=version, assignments=await self._assignments(machine), logs=logs, execs=execs)
+        drives = self._copies.pending(machine) if self._copies is not None else ()
+        assignments = await self._assignments(machine)
+        return Work(version=version, assignments=assignments, logs=logs, execs=execs, drives=drives)
 
     async def _assignments(self, machine: str) -> tuple[Assignment, ...]:
         workers = await self._store.find(Worker, machine=machine, state=(*ASSIGNED, *UNHEARD))

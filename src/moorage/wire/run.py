@@ -167,6 +167,13 @@ class Run(Document):
                 if need.group not in names or need.group == group.name:
                     raise ValueError(f"group {group.name} depends on {need.group}; others are {', '.join(names)}")
         self._no_circle()
+        if self.output is not None:
+            kept = next((use for use in self.drives if use.name == self.output), None)
+            if kept is None or kept.place or kept.read_only:
+                raise ValueError(
+                    f"output names {self.output}: it must be one of drives, without read_only and without place "
+                    "(what is written to a copy is not carried back)"
+                )
         if self.on_failure is None:
             self.on_failure = "RestartTask" if self.gang is False else "RestartJob"
         if self.leader is None and self.gang is not False:

@@ -258,6 +258,8 @@ class DriveUse(Part):
     place: bool = False
     read_only: bool = False
 
+    _target = field_validator("target")(whole)
+
 
 class Outbound(Part):
     """Where the worker may connect to."""

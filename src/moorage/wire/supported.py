@@ -53,7 +53,6 @@ _DEPLOYMENT = (
     _Rule("rollout.guard.synthetic", bool, "a file of synthetic requests is"),
     _Rule("rollout.capacity", _other_than("extra"), "replacing in place is"),
     _Rule("gateway.affinity", _other_than("none"), "affinity is"),
-    _Rule("drives", bool, "drives are"),
 )
 
 
@@ -61,8 +60,6 @@ _RUN = (
     *_ENFORCED,
     _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
     _Rule("placement.topology", bool, "placement by topology is"),
-    _Rule("drives", bool, "drives are"),
-    _Rule("output", bool, "an output drive is"),
 )
 
 

@@ -13,6 +13,8 @@ from moorage.api.deps import ApiDeps, ApiSettings
 from moorage.clock import SystemClock
 from moorage.control.authority import Authority
 from moorage.control.credentials import Credentials
+from moorage.control.driverelay import DriveRelay
+from moorage.control.drives import Drives
 from moorage.control.execrelay import ExecRelay
 from moorage.control.logrelay import LogRelay
 from moorage.control.provisions import Provisions
@@ -83,6 +85,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         vault=vault,
         provisions=Provisions(counting, vault, authority, board),
         authority=authority,
+        drives=Drives(counting, clock, lambda: None),
+        copies=DriveRelay(clock, lambda: f"d-{next(numbers)}"),
         settings=ApiSettings(gateway_url="http://127.0.0.1:7421", gateway_token=TOKENS.gateway),
         http=httpx.AsyncClient(transport=httpx.MockTransport(gateway)),
         stats=lambda: {"store_commits": 41.0},

@@ -28,7 +28,6 @@ def places(**fields):
         ({"outbound": {"allow": []}}, "outbound"),
         ({"sandbox": True}, "sandbox"),
         ({"tool_gateway": True}, "tool_gateway"),
-        ({"drives": [{"name": "d", "target": "/d"}]}, "drives"),
     ],
 )
 def test_each_feature_that_is_not_there_is_refused_at_its_place(fields, path):

@@ -11,7 +11,7 @@ from moorage.cli.commands.specs import read_documents
 from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, examples, timeout_option
 from moorage.cli.watching import LOOK_EVERY_S, watched
-from moorage.domain.errors import InvalidSpec, Unavailable, WaitTimeout
+from moorage.domain.errors import InvalidSpec, NotFound, Unavailable, WaitTimeout
 
 GOALS = ("accepted", "ready", "live", "promoted", "completed", "stopped")
 OF_RUNS = frozenset({"accepted", "completed", "stopped"})
@@ -83,6 +83,8 @@ def _goal(document: Any, goal: str | None, wait: bool) -> str | None:
     Raises:
         InvalidSpec: nothing of its kind has that goal.
     """
+    if document.kind == "Drive":
+        return None
     if goal is None:
         return {"Deployment": "live", "Run": "completed"}.get(document.kind) if wait else None
     fits = goal in OF_RUNS if document.kind == "Run" else goal != "completed"
@@ -168,7 +170,11 @@ def _revision(session: Session, applied: Any) -> str:
 
 def _plan(session: Session, documents: list[Any]) -> None:
     client = session.client
-    plan_of = {"Deployment": client.deployments.plan, "Run": client.runs.plan}
+    plan_of: dict[str, Callable[..., Any]] = {
+        "Deployment": client.deployments.plan,
+        "Run": client.runs.plan,
+        "Drive": lambda document: _plan_drive(session, document),
+    }
     plans = [(document.name, plan_of[document.kind](document)) for document in documents]
     if not session.human:
         print_value(plans[0][1] if len(plans) == 1 else [plan for _, plan in plans], session.form)
@@ -197,5 +203,26 @@ def _warning(warning: Any) -> str:
     return str(warning.get("message", warning)) if isinstance(warning, dict) else str(warning)
 
 
-_APPLY: Mapping[str, Callable[..., Any]] = {"Deployment": apply_one, "Run": apply_run}
+def apply_drive(session: Session, document: Any, key: str | None, goal: str | None, timeout_s: float | None) -> Any:
+    """Make one drive so; there is nothing to wait for, whatever is waited for beside it."""
+    made = session.client.drives.apply(document)
+    if session.human:
+        click.echo(f"{document.name}: on {made['machine']}, at {made['path']}")
+    return made
+
+
+def _plan_drive(session: Session, document: Any) -> Any:
+    """What an apply of a drive would do; the control plane keeps no plans of them."""
+    try:
+        before: Any = session.client.drives.get(document.name)["size"]
+    except NotFound:
+        before = None
+    if before == document.size:
+        return {"changes": [], "actions": []}
+    summary = "make the drive" if before is None else "change its size"
+    change = {"path": "size", "before": before, "after": document.size}
+    return {"changes": [change], "actions": [{"order": 1, "kind": "drive", "summary": summary}]}
+
+
+_APPLY: Mapping[str, Callable[..., Any]] = {"Deployment": apply_one, "Run": apply_run, "Drive": apply_drive}
 """Kind of document → how it is applied."""

@@ -47,8 +47,9 @@ def _suits(fleet: Fleet, ask: Ask) -> Iterator[Bools]:
         yield fleet.column(("label", key, value), partial(_labelled, key=key, value=value))
     yield fleet.column(("accepts", ask.labels), partial(_accepts, labels=ask.labels))
     yield fleet.column(("engine", ask.runner), lambda machine: ask.runner in machine.engines)
-    if ask.means.capabilities:
-        yield fleet.column(("means", ask.means.capabilities), lambda machine: suits(machine, ask.means))
+    if ask.means.capabilities or ask.means.drives:
+        means = ("means", ask.means.capabilities, ask.means.drives)
+        yield fleet.column(means, lambda machine: suits(machine, ask.means))
     if ask.machines:
         yield fleet.column(("named", ask.machines), lambda machine: machine.name in ask.machines)
 
