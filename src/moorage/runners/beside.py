@@ -50,7 +50,15 @@ class ProcessCommand:
         self._input = -1
         self._error, error = os.pipe()
         ours, theirs = self._terminal(order) if order.tty else self._pipes(order)
-        words = [str(number), identity.cgroup, str(int(order.tty)), order.term or "", str(error), *order.argv]
+        words = [
+            str(os.getpid()),
+            str(number),
+            identity.cgroup,
+            str(int(order.tty)),
+            order.term or "",
+            str(error),
+            *order.argv,
+        ]
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(ENTERING), *words],

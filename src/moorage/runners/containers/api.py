@@ -134,9 +134,16 @@ class EngineApi:
         """Prepare a command; its id."""
         return str((await self._call("POST", f"/containers/{container}/exec", json=body)).json()["Id"])
 
-    async def exec_start(self, command: str, *, tty: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Start it, and be connected to it: after the answer's head the connection is its streams."""
-        body = json.dumps({"Detach": False, "Tty": tty}).encode()
+    async def exec_start(
+        self, command: str, size: tuple[int, int] | None = None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Start it, and be connected to it: after the answer's head the connection is its streams.
+
+        Args:
+            size: rows and columns of its terminal; None: it has none.
+        """
+        terminal = {"ConsoleSize": size, "h": size[0], "w": size[1]} if size else {}  # docker's words, podman's words
+        body = json.dumps({"Detach": False, "Tty": size is not None, **terminal}).encode()
         head = (
             f"POST /exec/{command}/start HTTP/1.1\r\nHost: engine\r\nContent-Type: application/json\r\n"
             f"Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: {len(body)}\r\n\r\n"

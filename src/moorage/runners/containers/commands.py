@@ -21,6 +21,7 @@ FRAME_HEAD = 8
 PIECE_BYTES = 32 << 10
 ASK_S, ASK_MAX_S = 0.02, 1.0
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+LAST_BYTES = 2048
 
 
 class ContainerCommand:
@@ -36,6 +37,9 @@ class ContainerCommand:
         self._frame: tuple[int, int] = (STDOUT, 0)
         """stream and bytes left of the piece that the engine sends now"""
         self._failed: CommandExit | None = None
+        self._program = order.argv[0]
+        self._last = b""
+        """what was said last: an engine may tell there why a command was not executed"""
         self._reading = asyncio.Lock()
 
     @staticmethod
@@ -56,7 +60,9 @@ class ContainerCommand:
         command = ContainerCommand(api, container, "", order, clock)
         try:
             command._command = await api.exec_create(container, body)
-            command._streams = await api.exec_start(command._command, tty=order.tty)
+            command._streams = await api.exec_start(
+                command._command, (order.rows, order.columns) if order.tty else None
+            )
         except EngineError as cause:
             command._failed = _not_executed(cause)
             if command._failed is None:
@@ -76,6 +82,7 @@ class ContainerCommand:
         try:
             if self._tty:
                 content = await reader.read(PIECE_BYTES)
+                self._last = (self._last + content)[-LAST_BYTES:]
                 return (STDOUT, content) if content else None
             stream, left = self._frame
             while not left:
@@ -85,6 +92,7 @@ class ContainerCommand:
         except (OSError, asyncio.IncompleteReadError):
             return None
         self._frame = (stream, left - len(content))
+        self._last = (self._last + content)[-LAST_BYTES:]
         return (stream, content) if content else None
 
     async def write(self, content: bytes) -> None:
@@ -138,10 +146,19 @@ class ContainerCommand:
             if not found:
                 return CommandExit(128 + signals.SIGKILL, "its container has ended")
             if not found.get("Running") and found.get("ExitCode") is not None:
-                return CommandExit(int(found["ExitCode"]))
+                return self._as_exit(int(found["ExitCode"]))
             await self._clock.sleep(pause)
             pause = min(pause * 2, ASK_MAX_S)
         return self._failed
+
+    def _as_exit(self, code: int) -> CommandExit:
+        """Engines tell that a command was not executed by its code, with their own words among its output."""
+        engine_s = not self._last or b"OCI runtime" in self._last
+        if code not in (NOT_FOUND, NOT_EXECUTABLE) or not engine_s:
+            return CommandExit(code)
+        missing = code == NOT_FOUND or b"not found" in self._last or b"o such file" in self._last
+        why = "command not found" if missing else "it cannot be executed"
+        return CommandExit(NOT_FOUND if missing else NOT_EXECUTABLE, f"{self._program}: {why}")
 
     async def end(self, grace_s: float) -> None:
         """See `Command`."""
@@ -170,7 +187,7 @@ class ContainerCommand:
             return
         kill = {"Cmd": ["kill", f"-{number}", inner], "AttachStdout": True}
         try:
-            _, writer = await self._api.exec_start(await self._api.exec_create(self._container, kill), tty=False)
+            _, writer = await self._api.exec_start(await self._api.exec_create(self._container, kill))
         except EngineError:
             return  # without a `kill` in its image it goes on until its streams or its container end
         writer.close()

@@ -1,9 +1,10 @@
 """Becomes a command beside a worker: in its cgroup, namespaces, directory and environment.
 
-Run as a script (`python -I -S entering.py NUMBER CGROUP TTY TERM ERROR_FD ARGV…`) by `beside`, never imported;
+Run as a script (`python -I -S entering.py OWNER NUMBER CGROUP TTY TERM ERROR_FD ARGV…`) by `beside`, never imported;
 standard library only. Standard input and output are the command's already. What goes wrong before the command executes
 is written to ERROR_FD as `CODE TEXT`; it is closed by the execution itself.
 
+    OWNER   pid of who starts this
     NUMBER  of the worker's process in /proc
     CGROUP  directory of the worker's cgroup, or nothing
     TTY     1: standard input is a terminal, to be the command's own
@@ -23,10 +24,12 @@ NAMESPACES = (("user", 0x10000000), ("mnt", 0x00020000))
 RESET_SIGNALS = (1, 2, 3, 13, 15, 25)
 
 
-def main(number: str, cgroup: str, tty: str, term: str, *argv: str) -> None:
+def main(owner: str, number: str, cgroup: str, tty: str, term: str, *argv: str) -> None:
     """See the module."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)  # so that it never outlives whoever is connected to it
+    if os.getppid() != int(owner):
+        os._exit(128 + SIGKILL)  # which has died already
     proc = f"/proc/{number}"
     env = environment(proc, term)
     folder = os.open(f"{proc}/cwd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -73,12 +76,13 @@ def which(name: str, env: dict[bytes, bytes]) -> bytes:
 
 
 if __name__ == "__main__":
-    channel = int(sys.argv[5])
+    channel = int(sys.argv[6])
     os.set_inheritable(channel, False)
     try:
-        main(*sys.argv[1:5], *sys.argv[6:])
+        main(*sys.argv[1:6], *sys.argv[7:])
     except OSError as cause:
-        missing = isinstance(cause, FileNotFoundError) and cause.filename == sys.argv[6]
-        told = f"{127 if missing else 126} {cause.filename or sys.argv[6]}: {cause.strerror}"
+        missing = isinstance(cause, FileNotFoundError) and os.fsencode(cause.filename or "") == os.fsencode(sys.argv[7])
+        what = os.fsdecode(cause.filename or sys.argv[7])
+        told = f"{127 if missing else 126} {what}: {cause.strerror}"
         os.write(channel, told.encode("utf-8", "replace"))
         os._exit(126)
