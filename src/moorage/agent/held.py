@@ -232,6 +232,8 @@ class HeldWorker:
         if not await self._came_up(process):
             return
         if process.alive and not self.account.ended:
+            if not adopted:  # an engine may have taken its time over the order
+                self.account.set(started=self._means.clock.monotonic())
             self.account.running(process)
             if self._stop is None:
                 self._guard(self._watch(process, ready=adopted and self.attempt.ready))

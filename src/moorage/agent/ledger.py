@@ -52,7 +52,8 @@ class Attempt:
         gone: its tree is proven gone.
         last_seq: number of its newest report.
         rendezvous: port of the pool at which the others of its gang meet it, or None.
-        started: when its start was ordered, on the machine's clock that never steps; None before.
+        started: when it was first seen running or, as long as that is not known, when its start was ordered; on the
+            machine's clock that never steps. None before.
     """
 
     worker: str
