@@ -35,6 +35,11 @@ class AgentProcess:
         self._process.kill()
         await self._process.wait()
 
+    def send(self, signum: signal.Signals) -> None:
+        """A signal, such as one that halts it."""
+        assert self._process is not None
+        self._process.send_signal(signum)
+
     async def terminate(self) -> int:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
