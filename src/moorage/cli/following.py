@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from moorage.cli.failures import FAILED, OK, Interrupted, last_seen, say
+from moorage.cli.logview import LogView
 from moorage.cli.output import print_line
 from moorage.cli.session import Session
 from moorage.cli.watching import LOOK_EVERY_S, namespace_flag, sentence
@@ -99,15 +100,9 @@ class _Following:
             progress.clear()
 
     def _output(self) -> None:
+        view = LogView(human=self._session.human, prefix=not self._alone)
         for line in self._runs.logs(self._uid, follow=True, lines=PAST_LINES):
-            if not self._session.human:
-                print_line(line)
-            elif line.get("kind") == "event":
-                if line.get("worker"):  # what is said of the whole run comes after its output
-                    say(f"== {line.get('line', '')}")
-            elif line.get("kind") != "heartbeat":
-                prefix = "" if self._alone else f"{line.get('worker') or ''} | "
-                click.echo(prefix + str(line.get("line", "")))
+            view.show(line)
 
     def _until_ended(self) -> Json:
         progress = self._session.progress()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from moorage.domain.changes import Change, Update
-from moorage.domain.errors import Conflict, MoorageError, StaleVersion, Unavailable
+from moorage.domain.errors import Conflict, InvalidSpec, MoorageError, NotFound, StaleVersion, Unavailable
 from moorage.domain.nouns import Machine, Worker
 from moorage.domain.reasons import reason
 from moorage.domain.states import WorkerState
@@ -27,6 +27,7 @@ RESEND_S = 3.0
 TRIES = 20
 ABILITY = "exec"
 """What agents that can do it say of themselves."""
+LISTED = 10
 TOLD_MAX = 1000
 """Characters of a command in a worker's history."""
 RUNS_NOW = frozenset({WorkerState.STARTING, WorkerState.RUNNING, WorkerState.STALE, WorkerState.STOPPING})
@@ -106,6 +107,28 @@ class ExecRelay:
         wish.connected.set_result(end)
         await wish.over.wait()
         return True
+
+    async def find(self, namespace: str, name: str) -> Worker:
+        """The worker of that uid, or the one that runs under that name: names are alike from run to run.
+
+        Raises:
+            NotFound: there is none.
+            InvalidSpec: several run under it.
+        """
+        named = await self._store.find(Worker, namespace=namespace, name=name)
+        running = [w for w in named if w.state in RUNS_NOW]
+        if len(running) > 1:
+            ids = ", ".join(w.uid for w in running[:LISTED])
+            raise InvalidSpec(
+                f"{len(running)} workers called {name} run in namespace {namespace}",
+                remedy=f"name the run, as in RUN/{name}, or one by its id: {ids}",
+                code="ambiguous",
+            )
+        found = running[0] if running else max(named, key=lambda w: w.created_at, default=None)
+        row = found or await self._store.get(Worker, name)
+        if row is None or row.namespace != namespace:
+            raise NotFound(f"there is no worker {namespace}/{name}", remedy="see `moor ls` and `moor workers RUN`")
+        return row
 
     async def carry(self, worker: Worker, order: ExecOrder, caller: End, actor: str) -> None:
         """Run a command beside a worker for a caller, until it has ended or one of both has gone.

@@ -16,7 +16,6 @@ from moorage.api.deps import ApiDeps
 from moorage.control.credentials import Principal
 from moorage.control.execrelay import as_error
 from moorage.domain.errors import InvalidSpec, MoorageError, Unavailable
-from moorage.domain.nouns import Worker
 from moorage.wire import exec as wire
 from moorage.wire.exec import ExecOrder
 
@@ -58,7 +57,7 @@ async def run_beside(socket: WebSocket, ns: str, id: str) -> None:
     end, code = SocketEnd(socket), OVER
     try:
         order = await _order(end)
-        worker = await deps.reader.find(Worker, ns, id)
+        worker = await deps.execs.find(ns, id)
         await _until_closing(deps, deps.execs.carry(worker, order, end, f"person:{who.name}"))
     except MoorageError as cause:
         await end.send(as_error(cause))

@@ -11,24 +11,25 @@ from moorage.cli.session import Session, command, examples
 from moorage.domain.errors import InvalidSpec, NotFound
 
 LISTED = 20
+RUNS_NOW = frozenset({"Starting", "Running", "Stale", "Stopping"})
 
 
 @click.command(
     cls=ServeCommand,
     epilog=examples(
-        "moor exec train-worker-0 -- nvidia-smi",
+        "moor exec train/worker-0 -- nvidia-smi",
         "moor exec train -- bash                        the run's only worker; a terminal where this is one",
         "tar c data | moor exec -i train -- tar x -C /tmp",
     ),
 )
-@click.argument("worker", metavar="WORKER|RUN")
+@click.argument("worker", metavar="WORKER|RUN|RUN/WORKER")
 @click.option("--tty/--no-tty", "-t/-T", default=None, help="A terminal of its own; so by itself where this is one.")
 @click.option("--stdin", "-i", is_flag=True, help="Pass standard input on; so by itself with a terminal or a pipe.")
 @command
 def exec(session: Session, *, worker: str, tty: bool | None, stdin: bool) -> int:
     """Run a command beside a running worker: in its directory and environment, with its GPUs and mounts.
 
-    Everything after -- is the command. Its output and exit code are this command's. A stop of the worker ends it, and so
+    Everything after -- is the command. Its output and exit code are this command's. A stop of the worker ends it, as
     does a lost connection.
     """
     from moorage.cli.terminal import Attached, terminal_size
@@ -57,25 +58,27 @@ def exec(session: Session, *, worker: str, tty: bool | None, stdin: bool) -> int
 
 
 def _worker(session: Session, name: str) -> str:
-    """The uid of the worker that is meant: by name or uid, or as the only one of a run or deployment.
+    """What the API is asked for: the only worker of a run or deployment, RUN/WORKER, else the worker's own name or id.
 
     Raises:
         InvalidSpec: a run or deployment of several workers.
         NotFound: there is none.
     """
     client = session.client
-    found = session.first_found(
-        lambda: [client.workers.get(name)],
-        lambda: client.runs.workers(name),
-        lambda: _of_deployment(client, name),
-    )
-    workers: list[dict[str, Any]] = found
-    running = [w for w in workers if w["state"] in ("Running", "Stale", "Starting")] or list(workers)
+    run, slash, of_run = name.partition("/")
+    try:
+        workers = session.first_found(lambda: client.runs.workers(run), lambda: _of_deployment(client, run))
+    except NotFound:
+        if slash:
+            raise
+        return name
+    wanted = [w for w in workers if of_run in ("", w["name"], w["id"])]
+    running = [w for w in wanted if w["state"] in RUNS_NOW] or wanted
     if len(running) == 1:
         return str(running[0]["id"])
     if not running:
-        raise NotFound(f"{name} has no worker now", remedy=f"ask why: moor why {name}")
-    names = ", ".join(w["name"] for w in running[:LISTED])
+        raise NotFound(f"{run} has no worker {of_run}".rstrip(), remedy=f"see what there is: moor workers {run}")
+    names = ", ".join(f"{run}/{w['name']}" for w in running[:LISTED])
     more = f" and {len(running) - LISTED} more" if len(running) > LISTED else ""
     raise InvalidSpec(f"{name} has {len(running)} workers", remedy=f"name one of them: {names}{more}")
 
