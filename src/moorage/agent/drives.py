@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import tarfile
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from moorage.agent.link import Link, LinkError
 from moorage.wire.agent import DriveRequest
 
 CHUNK_BYTES = 1 << 18
+ASIDE = ".gone-"
 COMPLETE = ".moorage-complete"
 """Last entry of a copy on its way: how many files and bytes came before it."""
 
@@ -47,13 +49,29 @@ def location(data: Path) -> dict[str, Any]:
     return {"path": str(data), "total_bytes": usage.total, "free_bytes": usage.free}
 
 
-def prune_copies(data: Path, runs: Iterable[str], log: structlog.stdlib.BoundLogger) -> None:
-    """Remove the copies of runs that nothing here belongs to any more."""
-    known = set(runs)
-    folder = data / "copies"
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.name not in known:
-            shutil.rmtree(path, onerror=lambda _, what, why: log.warning("a copy stays", path=what, why=str(why[1])))
+def set_aside(data: Path, runs: Iterable[str]) -> tuple[Path, ...]:
+    """Rename the copies of runs that nothing here belongs to any more; what is to be removed, now or before.
+
+    Renamed first, since removing takes long: a worker of the same run that comes meanwhile begins a copy of its own.
+    """
+    known, folder = set(runs), data / "copies"
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    aside = [path for path in found if path.name.startswith(ASIDE)]
+    for path in found:
+        if path not in aside and path.name not in known:
+            aside.append(Path(tempfile.mkdtemp(prefix=ASIDE, dir=folder)))
+            path.rename(aside[-1] / path.name)
+    return tuple(aside)
+
+
+def remove(folders: Iterable[Path], log: structlog.stdlib.BoundLogger) -> None:
+    """Remove what was set aside."""
+
+    def stays(_: object, path: str, why: tuple[type[BaseException], BaseException, object]) -> None:
+        log.warning("a copy stays", path=path, why=str(why[1]))
+
+    for folder in folders:
+        shutil.rmtree(folder, onerror=stays)
 
 
 class Fillings:

@@ -71,6 +71,10 @@ class DriveShow:
         output: Path | None = None
         for drive in launch.drives:
             folder = await self._folder(drive)
+            if drive.read_only and not mounted:
+                raise _refused(
+                    drive, "it is to be read-only, which takes mounts, and this machine has none for processes"
+                )
             mount = MountIntent(str(folder), drive.target, drive.read_only)
             if mounted:
                 mounts.append(mount)

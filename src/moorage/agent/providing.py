@@ -57,7 +57,7 @@ class Providing:
         if launch.identity:
             variables |= await self._identity()
         login = _login(answer, launch.image or "")
-        return Given(dict(answer.values), variables, (*mounts, *shown.mounts), login, shown.output)
+        return Given(dict(answer.values), variables, (*shown.mounts, *mounts), login, shown.output)
 
     # Secrets
 

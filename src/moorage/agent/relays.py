@@ -6,6 +6,7 @@ after a restart of the agent it is the same one. Called by `providing`, and by `
 """
 
 import asyncio
+import errno
 import json
 from pathlib import Path
 
@@ -45,7 +46,11 @@ class Relays:
         if outside is None or not self._holds(worker, port, outside):
             outside = self._pool.lease(_holder(worker, port))
         if port not in self._servers.get(worker, {}):
-            await self._listen(worker, port, outside)
+            try:
+                await self._listen(worker, port, outside)
+            except PortUnavailable:
+                self._pool.give_back(_holder(worker, port))  # the next try takes another one
+                raise
         if known.get(port) != outside:
             await asyncio.to_thread(_save, folder, {**known, port: outside})
         return outside
@@ -84,7 +89,13 @@ class Relays:
             task.add_done_callback(passing.discard)
 
         try:
-            server = await asyncio.start_server(arrived, self._host, outside, limit=CHUNK_BYTES)
+            try:
+                server = await asyncio.start_server(arrived, self._host, outside, limit=CHUNK_BYTES)
+            except OSError as cause:
+                if cause.errno == errno.EADDRINUSE:
+                    raise
+                # The address under which others reach this machine may be that of a router before it.
+                server = await asyncio.start_server(arrived, None, outside, limit=CHUNK_BYTES)
         except OSError as cause:
             raise PortUnavailable(f"port {outside} of the pool cannot be listened on: {cause}") from cause
         self._servers.setdefault(worker, {})[port] = server

@@ -11,9 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from moorage.agent import setting_up, words
+from moorage.agent import drives, setting_up, words
 from moorage.agent.desired import Actions, HeldView, compare
-from moorage.agent.drives import prune_copies
 from moorage.agent.held import HeldWorker
 from moorage.agent.keeping import prune_logs, prune_outputs
 from moorage.agent.ledger import Attempt, Remembered
@@ -131,7 +130,9 @@ class Roster:
     def prune(self) -> None:
         """Remove what of workers that are not held is not kept: see `keeping`."""
         config = self._means.config
-        prune_copies(config.data_location, {w.assignment.run for w in self._held.values()}, self._means.log)
+        gone = drives.set_aside(config.data_location, {w.assignment.run for w in self._held.values()})
+        if gone:
+            self._keep(asyncio.to_thread(drives.remove, gone, self._means.log))
         prune_logs(config.home / "workers", self.folders(), config.logs_kept, self._means.log)
         prune_outputs(config.home / "output", {setting_up.output_of(w.assignment, config) for w in self._held.values()})
 

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import structlog
+
 from moorage.control.authority import Authority
 from moorage.control.drives import with_drives
 from moorage.control.vault import Vault, resolve
@@ -18,6 +20,8 @@ from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.states import ENDED_WORKER, WorkerState
 from moorage.ports import Store
 from moorage.wire.agent import IdentityAnswer, SecretsAnswer, SecretsRequest
+
+log = structlog.get_logger("moorage.control")
 
 LOGIN = ("username", "password")
 
@@ -50,7 +54,7 @@ class Provisions:
         wanted: Mapping[str, str] = runtime.get("secrets") or {}
         registry: str | None = runtime.get("registry_secret")
         names = {reference.partition("/")[0] for reference in wanted.values()} | ({registry} if registry else set())
-        kept = {name: await self._vault.values(worker.namespace, name) for name in sorted(names)}
+        kept = {name: await self._values(worker.namespace, name) for name in sorted(names)}
         values: dict[str, str] = {}
         missing: list[tuple[str, str]] = []
         for variable, reference in wanted.items():
@@ -63,6 +67,14 @@ class Provisions:
         login = dict(kept[registry] or {}) if registry else None
         missing += [(str(registry), key) for key in LOGIN if login is not None and key not in login]
         return SecretsAnswer(values=values, registry=login, missing=tuple(dict.fromkeys(missing)))
+
+    async def _values(self, ns: str, name: str) -> Mapping[str, str] | None:
+        """The values of a secret; one that cannot be opened here counts as missing, and the log says why."""
+        try:
+            return await self._vault.values(ns, name)
+        except Unavailable as cause:
+            log.error("a secret cannot be given out", secret=f"{ns}/{name}", why=cause.message)
+            return None
 
     async def identity(self, message: SecretsRequest) -> IdentityAnswer:
         """A certificate for a worker whose run asks for one, or why it cannot be had now.

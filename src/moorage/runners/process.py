@@ -85,6 +85,7 @@ class ProcessHost:
             _prepare(intent, self._leash_numbers())
             shim = self._order(intent.folder)
         except OSError as cause:
+            (intent.folder / "launch").unlink(missing_ok=True)  # it may hold secrets, and nobody is going to read it
             raise RunnerError(f"cannot start a process in {intent.folder}: {cause}", code="create_failed") from cause
         process = HostedProcess(intent.folder, intent.cookie, self._clock, shim=shim, leashed=self._leash is not None)
         process.watch()
@@ -102,6 +103,7 @@ class ProcessHost:
         """
         process = HostedProcess(folder, cookie, self._clock)
         if not process.adopt():
+            (folder / "launch").unlink(missing_ok=True)  # written and never read: it may hold secrets
             return None
         return process
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from moorage.agent.drives import DriveBroken, copy_at, fill, kept_at, location, pack, prune_copies
+from moorage.agent.drives import DriveBroken, copy_at, fill, kept_at, location, pack, remove, set_aside
 
 
 @pytest.fixture
@@ -104,8 +104,12 @@ async def test_an_entry_that_leads_out_of_the_copy_is_refused(tmp_path: Path) ->
 def test_copies_of_runs_that_are_over_go_and_drives_stay(tmp_path: Path) -> None:
     for folder in (copy_at(tmp_path, "run-1", "d"), copy_at(tmp_path, "run-2", "d"), kept_at(tmp_path, "default", "d")):
         folder.mkdir(parents=True)
-    prune_copies(tmp_path, ["run-2"], structlog.get_logger())
+    aside = set_aside(tmp_path, ["run-2"])
     assert not copy_at(tmp_path, "run-1", "d").exists()
+    copy_at(tmp_path, "run-1", "d").mkdir(parents=True)  # it comes back before the old one is removed
+    assert set_aside(tmp_path, ["run-1", "run-2"]) == aside, "what a killed agent had set aside is found again"
+    remove(aside, structlog.get_logger())
+    assert sorted(p.name for p in (tmp_path / "copies").iterdir()) == ["run-1", "run-2"]
     assert copy_at(tmp_path, "run-2", "d").exists()
     assert kept_at(tmp_path, "default", "d").exists()
 

@@ -80,7 +80,8 @@ class Means:
     def of(run_spec: Mapping[str, Any], group: Mapping[str, Any]) -> "Means":
         """What a worker of this group needs."""
         runtime: Mapping[str, Any] = group.get("runtime") or {}
-        shown: Sequence[Any] = (*(runtime.get("mounts") or ()), *(runtime.get("configs") or ()))
+        guarded = [use for use in run_spec.get("drives") or () if use.get("read_only")]
+        shown: Sequence[Any] = (*(runtime.get("mounts") or ()), *(runtime.get("configs") or ()), *guarded)
         process = runtime.get("runner", "process") == "process"
         wanted = [name for name in ENFORCED if run_spec.get(name) not in (None, False)]
         ports = sorted({int(e["port"]) for e in group.get("expose") or ()})
