@@ -278,7 +278,7 @@ def test_a_reservation_lapses(world: SchedulingWorld) -> None:
     world.submit("rival", gpu=1)
     cycle = world.settle()
     assert world.where("rival") == [None]
-    assert cycle.wake_at == world.now + 10
+    assert cycle.wake_at == world.now + 70
     world.now += 70
     world.settle()
     assert world.where("rival") == ["a"]

@@ -4,11 +4,13 @@ The steps and their order are in `cycle`. A unit that fits nowhere even when run
 no head. One plan of preemption is made a cycle, so that each sees what the one before it left.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from moorage.decide.scheduling import preempt, reserve
+from moorage.decide.scheduling import bulk, preempt, reserve
 from moorage.decide.scheduling.book import Book
+from moorage.decide.scheduling.bulk import Fill
 from moorage.decide.scheduling.feasible import takes, with_fabric
 from moorage.decide.scheduling.gang import Finder, Found
 from moorage.decide.scheduling.holders import NEVER, START_S, UNKNOWN, Ending, is_service
@@ -64,42 +66,52 @@ class Outcome:
     """What a cycle decides.
 
     Args:
-        placed: units with their room.
+        alone: units that were placed one by one, with their room.
+        fills: workers that were placed together because their order could not matter.
         waits: the others, in order.
         wake_at: when to run again even if nothing happens.
         ledger: what is left free, the head's and all other kept room taken out.
         head: the next to run.
     """
 
-    placed: tuple[Found, ...]
+    alone: tuple[Found, ...]
+    fills: tuple[Fill, ...]
     waits: tuple[Wait, ...]
     wake_at: float | None
     ledger: Ledger
     head: Head | None = None
 
+    @property
+    def placed(self) -> Iterator[Found]:
+        """Every unit that is placed, with its room."""
+        yield from self.alone
+        for fill in self.fills:
+            yield from fill.found()
+
+    @property
+    def count(self) -> int:
+        """Workers that are placed."""
+        return sum(len(found) for found in self.alone) + sum(len(fill) for fill in self.fills)
+
 
 def decide(book: Book, now: float) -> Outcome:
     """Place what fits, and say what everything else waits for."""
     line = units(book.queue, book.holders.by_run, now)
-    work = _Pass(book, now, Ledger(book.fleet), _mix(book, line.units))
+    work = _Pass(book, now, Ledger(book.fleet), _mix(book))
     work.keep()
     if line.wake_at is not None:
         work.deadlines.append(line.wake_at)
-    for unit in line.units:
-        work.look(unit)
+    work.walk(line.units)
     later = [at for at in work.deadlines if at > now]
-    return Outcome(tuple(work.placed), tuple(work.waits), min(later, default=None), work.far.ledger, work.head)
+    return Outcome(
+        tuple(work.placed), tuple(work.fills), tuple(work.waits), min(later, default=None), work.far.ledger, work.head
+    )
 
 
-def _mix(book: Book, line: tuple[Unit, ...]) -> Mix:
+def _mix(book: Book) -> Mix:
     counts: dict[Request, int] = dict(book.holders.mix)
-    waiting: dict[int, tuple[Request, int]] = {}
-    for unit in line:
-        for entry in unit.members:
-            request, count = waiting.get(id(entry.ask)) or (entry.ask.request, 0)
-            waiting[id(entry.ask)] = (request, count + 1)
-    for request, count in waiting.values():
-        counts[request] = counts.get(request, 0) + count
+    for ask, count in book.queue.counts.items():
+        counts[ask.request] = counts.get(ask.request, 0) + count
     return Mix.of(counts.items())
 
 
@@ -120,6 +132,7 @@ class _Pass:
     """for everything else: the head's room is taken out"""
     head: Head | None = None
     placed: list[Found] = field(default_factory=list)
+    fills: list[Fill] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     deadlines: list[float] = field(default_factory=list)
     _kept: dict[str, list[Reservation]] = field(default_factory=dict)
@@ -138,8 +151,8 @@ class _Pass:
 
     def keep(self) -> None:
         """Take out of the ledger what is kept for somebody."""
-        entries = list(self.book.queue)
-        planned = reserve.planned(self.ledger, (e for e in entries if e.worker.placement), self.now)
+        entries = sorted(self.book.queue.keeping.values(), key=lambda e: e.key)
+        planned = reserve.planned(self.ledger, entries, self.now)
         wanted = [
             *reserve.restarts(entries, self.now),
             *reserve.vacated(self.book.ended.values(), self.book.retry_at, self.now),
@@ -148,6 +161,74 @@ class _Pass:
             self._kept.setdefault(kept.owner, []).append(kept)
             self.deadlines.append(kept.until)
 
+    # The queue
+
+    def walk(self, line: Sequence[Unit]) -> None:
+        """Every unit in its turn; long stretches in which the order cannot matter at once."""
+        at = 0
+        while at < len(line):
+            end = self._stretch(line, at)
+            if end - at < bulk.BULK_MIN:
+                self.look(line[at])
+                at += 1
+            else:
+                self._walk_stretch(line[at:end])
+                at = end
+
+    def _stretch(self, line: Sequence[Unit], at: int) -> int:
+        """Where the plain workers of one priority that begin here end; `at` when what is there is not plain."""
+        priority, end = line[at].priority, at
+        while end < len(line) and self._plain(line[end]) and line[end].priority == priority:
+            end += 1
+        return end
+
+    def _plain(self, unit: Unit) -> bool:
+        entry = unit.members[0]
+        return entry.plain and not unit.beyond and entry.worker.uid not in self._kept
+
+    def _walk_stretch(self, stretch: Sequence[Unit]) -> None:
+        """The first alone; if it fits, in bulk as far as all fit; and again without the asks that are spent then."""
+        at = 0
+        while at < len(stretch):
+            at = self._past_spent(stretch, at)
+            if at == len(stretch):
+                return
+            self.look(stretch[at])
+            fitted = id(stretch[at].members[0].ask) not in self.far.spent
+            at += 1
+            if fitted and len(stretch) - at >= bulk.BULK_MIN:
+                at = self._in_bulk(stretch, at)
+
+    def _past_spent(self, stretch: Sequence[Unit], at: int) -> int:
+        """Past the units that no machine is left for; they wait, or end before the head starts."""
+        spent = self.far.spent
+        while at < len(stretch) and id(stretch[at].members[0].ask) in spent:
+            self.look(stretch[at])
+            at += 1
+        return at
+
+    def _in_bulk(self, stretch: Sequence[Unit], at: int) -> int:
+        """Place what fits of the units that follow; returns where to go on."""
+        rest = [u for u in stretch[at:] if id(u.members[0].ask) not in self.far.spent]
+        fills, count = bulk.place(self.far.ledger, rest, self.mix)
+        if not count:
+            return at
+        self.fills += fills
+        if self.near is not self.far:
+            for found in (one for fill in fills for one in fill.found()):
+                for entry, spot in found:
+                    self.near.ledger.take(spot, entry.owners)
+        spent = self.far.spent
+        while at < len(stretch):
+            if id(stretch[at].members[0].ask) in spent:
+                self.look(stretch[at])
+            elif count:
+                count -= 1
+            else:
+                break
+            at += 1
+        return at
+
     # One unit
 
     def look(self, unit: Unit) -> None:
@@ -155,22 +236,24 @@ class _Pass:
         if unit.beyond and unit.run.uid in self._unplaced:
             self.waits.append(Wait(unit, Why.ROOM))
             return
-        own = self._give_back(unit)
+        own = self._give_back(unit) if self._kept else []
         found = self._own_place(unit, own) or self._fits_beside(unit)
         if isinstance(found, list):
             self.placed.append(found)
             self._ends += [(self._end_of(entry), spot) for entry, spot in found]
             return
         for kept in own:
-            self.ledger.take(kept.spot)
-            if self.far is not self.near:
-                self.far.ledger.take(kept.spot)
+            self._on_both(kept.spot, take=True)
         if unit.gang:
             self._unplaced.add(unit.run.uid)
         wait = found or self._wait(unit)
         self.waits.append(wait)
         if wait.until is not None:
             self.deadlines.append(wait.until)
+
+    def _on_both(self, spot: Spot, owners: Sequence[str] = (), *, take: bool) -> None:
+        for ledger in {id(finder): finder.ledger for finder in (self.near, self.far)}.values():
+            (ledger.take if take else ledger.give)(spot, owners)
 
     def _give_back(self, unit: Unit) -> list[Reservation]:
         own: list[Reservation] = []
@@ -180,9 +263,7 @@ class _Pass:
             if replacement:
                 own.append(replacement.pop())
         for kept in own:
-            self.ledger.give(kept.spot)
-            if self.far is not self.near:
-                self.far.ledger.give(kept.spot)
+            self._on_both(kept.spot, take=False)
         return own
 
     def _own_place(self, unit: Unit, own: list[Reservation]) -> Found | None:
@@ -195,10 +276,10 @@ class _Pass:
             apart = row in self.ledger.rows_of_any(entry.apart)
             if apart or not takes(self.book.fleet, entry.ask)[row] or not self.ledger.fits(entry.ask, row):
                 for earlier, spot in taken:
-                    self._undo(earlier, spot)
+                    self._on_both(spot, earlier.owners, take=False)
                 return None
             spot = self._exactly(entry, kept)
-            self._take(entry, spot)
+            self._on_both(spot, entry.owners, take=True)
             taken.append((entry, spot))
         return taken
 
@@ -208,16 +289,6 @@ class _Pass:
         if same.bit_count() == request.gpus:
             return Spot(row, same, request.cpu_milli, request.memory_bytes)
         return self.ledger.spot(entry.ask, row)
-
-    def _take(self, entry: Entry, spot: Spot) -> None:
-        self.ledger.take(spot, entry.owners)
-        if self.far is not self.near:
-            self.far.ledger.take(spot, entry.owners)
-
-    def _undo(self, entry: Entry, spot: Spot) -> None:
-        self.ledger.give(spot, entry.owners)
-        if self.far is not self.near:
-            self.far.ledger.give(spot, entry.owners)
 
     # Backfill
 
@@ -233,7 +304,7 @@ class _Pass:
         return found
 
     def _ends_before_head(self, unit: Unit) -> bool:
-        if self.head is None or self.head.start is None:
+        if self.head is None or self.head.start is None or unit.members[0].limit_s is None:
             return False
         ends = [self._end_of(entry) for entry in unit.members]
         return all(end <= self.head.start for end in ends)  # False where an end is NEVER
@@ -263,7 +334,8 @@ class _Pass:
         left = self._stopping_for(unit)
         if left:
             return Wait(unit, Why.PLANNED, left=left)
-        signature = signature_of(unit)
+        entry = unit.members[0]
+        signature = (id(entry.ask), unit.priority) if entry.plain else signature_of(unit)
         if self.head is not None or self._tries >= TRIES_MAX or signature in self._hopeless:
             return self._behind(unit, signature)
         self._tries += 1
@@ -279,15 +351,19 @@ class _Pass:
             self._hopeless.add(signature)
             return Wait(unit, Why.ROOM)
         self.head = head
-        self.far = Finder(self.ledger.copy(), self.mix)
+        self.far = Finder(self.ledger.copy(), self.mix, spent=set(self.near.spent))
         reserve.withhold(self.far.ledger, head, ending)
         return Wait(unit, Why.HEAD, head.start)
 
     def _ending(self) -> Ending:
-        return self.book.holders.ending(self.now, self._ends)
+        filled = (found[0] for fill in self.fills for found in fill.found())
+        ends = [(self._end_of(entry), spot) for entry, spot in filled]
+        return self.book.holders.ending(self.now, [*self._ends, *ends])
 
     def _stopping_for(self, unit: Unit) -> int:
         """How many of those stopped for this unit still hold room."""
+        if not any(e.worker.uid in self.book.queue.keeping for e in unit.members):
+            return 0
         plans = (reserve.plan_of(e.worker, self.now) for e in unit.members)
         victims = {str(uid) for p in plans if p is not None for uid in p["victims"]}
         held = (self.book.holders.get(uid) for uid in victims)
@@ -295,6 +371,8 @@ class _Pass:
 
     def _behind(self, unit: Unit, signature: Signature) -> Wait:
         if self.head is None:
+            return Wait(unit, Why.ROOM)
+        if signature in self._hopeless:
             return Wait(unit, Why.ROOM)
         if self._future is None:
             ending = self._ending()

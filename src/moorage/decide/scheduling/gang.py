@@ -35,6 +35,8 @@ class Finder:
     _walks: dict[int, tuple[list[int], int]] = field(default_factory=dict)
     """by ask: the machines that fitted when it was first asked, best first, and how far they are used up. Within a
     cycle room only shrinks, so what did not fit once is never looked at again."""
+    spent: set[int] = field(default_factory=set)
+    """asks for which no machine is left in this cycle"""
 
     def alone(self, entry: Entry) -> Spot | None:
         """Room for one worker without rules about other machines."""
@@ -46,6 +48,7 @@ class Finder:
             at += 1
         self._walks[id(entry.ask)] = (rows, at)
         if at == len(rows):
+            self.spent.add(id(entry.ask))
             return None
         spot = self.ledger.spot(entry.ask, rows[at])
         self.ledger.take(spot, entry.owners)
@@ -64,6 +67,8 @@ class Finder:
         """
         topology = unit.first.topology
         if len(unit.members) == 1 and topology is None and within is None:
+            if id(unit.first.ask) in self.spent:
+                return None
             spot = self.alone(unit.first)
             return None if spot is None else [(unit.first, spot)]
         if topology is None or topology.keep is None:

@@ -24,26 +24,30 @@ class Entry:
     Args:
         ask: the very same object for workers alike, so that it can be compared by identity.
         apart: owners of whose other workers its machine must be free: its own with `spread: machine`, and its ports.
+        owners: what it counts under on its machine, as far as anybody asks within a cycle.
         limit_s: seconds after which it is stopped, with its grace; None: it has no time limit.
+        may: its run lets its workers be placed; `able`: and nothing of its own keeps it back but the time.
+        gang: its run is placed whole.
+        plain: it is placed alone, and nothing matters but its ask.
     """
 
     worker: Worker
     run: Run
     ask: Ask
     apart: tuple[str, ...]
+    owners: tuple[str, ...]
     topology: Topology | None
     limit_s: float | None
     key: Key
+    may: bool
+    able: bool
+    gang: bool
+    plain: bool
 
     @property
     def owner(self) -> str:
         """Its deployment, or its run."""
         return owner_of(self.worker)
-
-    @property
-    def owners(self) -> tuple[str, ...]:
-        """Everything it counts under on its machine."""
-        return (owner_of(self.worker), *(port_owner(port) for port in self.ask.means.ports))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,8 +85,13 @@ class Queue:
     """Waiting workers in order. Rows are put as they change; the result depends on the rows only."""
 
     _keys: list[Key] = field(default_factory=list)
-    _entries: dict[str, Entry] = field(default_factory=dict)
+    _units: dict[str, Unit] = field(default_factory=dict)
+    """each worker as a unit alone"""
     _asks: dict[Ask, Ask] = field(default_factory=dict)
+    counts: dict[Ask, int] = field(default_factory=dict)
+    """how many workers wait with each ask"""
+    keeping: dict[str, Entry] = field(default_factory=dict)
+    """those for whom room may be kept: they restart, or others were stopped for them"""
 
     @staticmethod
     def of(pending: Iterable[Worker], runs: Mapping[str, Run]) -> "Queue":
@@ -91,48 +100,79 @@ class Queue:
         for worker in pending:
             run = runs.get(worker.run)
             if run is not None:
-                queue._entries[worker.uid] = queue._entry(worker, run)
-        queue._keys = sorted(e.key for e in queue._entries.values())
+                queue._add(queue._entry(worker, run))
+        queue._keys = sorted(unit.first.key for unit in queue._units.values())
         return queue
 
     def copy(self) -> "Queue":
         """Another one with the same workers."""
-        return Queue(list(self._keys), dict(self._entries), dict(self._asks))
+        return Queue(list(self._keys), dict(self._units), dict(self._asks), dict(self.counts), dict(self.keeping))
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def __iter__(self) -> Iterator[Entry]:
-        return (self._entries[key[3]] for key in self._keys)
+        return (self._units[key[3]].first for key in self._keys)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._entries
+        return uid in self._units
+
+    def units(self) -> Iterator[Unit]:
+        """Every worker as a unit alone, in order."""
+        units = self._units
+        return (units[key[3]] for key in self._keys)
+
+    def get(self, uid: str) -> Entry | None:
+        """That worker, if it waits."""
+        unit = self._units.get(uid)
+        return None if unit is None else unit.first
 
     def put(self, worker: Worker, run: Run) -> None:
         """A worker waits, or its row or its run changed."""
         self.drop(worker.uid)
-        entry = self._entries[worker.uid] = self._entry(worker, run)
+        entry = self._entry(worker, run)
+        self._add(entry)
         insort(self._keys, entry.key)
 
     def drop(self, uid: str) -> None:
         """It does not wait any more."""
-        entry = self._entries.pop(uid, None)
-        if entry is not None:
-            del self._keys[bisect_left(self._keys, entry.key)]
+        unit = self._units.pop(uid, None)
+        if unit is None:
+            return
+        entry = unit.first
+        del self._keys[bisect_left(self._keys, entry.key)]
+        self.keeping.pop(uid, None)
+        self.counts[entry.ask] -= 1
+        if not self.counts[entry.ask]:
+            del self.counts[entry.ask], self._asks[entry.ask]
+
+    def _add(self, entry: Entry) -> None:
+        worker = entry.worker
+        self._units[worker.uid] = Unit((entry,))
+        self.counts[entry.ask] = self.counts.get(entry.ask, 0) + 1
+        if worker.restart_at is not None or "plan" in (worker.placement or ()):
+            self.keeping[worker.uid] = entry
 
     def _entry(self, worker: Worker, run: Run) -> Entry:
-        placement = Placement.of(run, worker.group)
-        means = Means.of(run.spec, group_of(run, worker.group))
+        placement, means = Placement.of(run, worker.group), Means.of(run.spec, group_of(run, worker.group))
         ask = Ask.of(Request.of(worker), placement, means)
-        apart = (owner_of(worker),) if placement.spread == "machine" else ()
+        ports = tuple(port_owner(port) for port in means.ports)
+        apart = ((owner_of(worker),) if placement.spread == "machine" else ()) + ports
+        asked_about = bool(apart) or placement.topology is not None or worker.deployment is not None
+        gang, may = bool(run.spec.get("gang")), _may(run)
         return Entry(
             worker,
             run,
             self._asks.setdefault(ask, ask),
-            (*apart, *(port_owner(port) for port in means.ports)),
+            apart,
+            (owner_of(worker), *ports) if asked_about else (),
             placement.topology,
             time_limit_s(run, worker),
             order_key(worker, run),
+            may,
+            may and worker.waits is None,
+            gang,
+            not gang and not apart and placement.topology is None and worker.deployment is None,
         )
 
 
@@ -175,21 +215,20 @@ def units(queue: Queue, standing: Mapping[str, Mapping[str, Worker]], now: float
     Args:
         standing: by uid of a run, its workers that have a place, by uid.
     """
-    found: list[tuple[Key, Unit]] = []
+    found: list[Unit] = []
     gangs: dict[str, list[Entry]] = {}
     later: list[float] = []
-    for entry in queue:
-        if not _may(entry.run):
-            continue
-        if entry.run.spec.get("gang"):
+    for unit in queue.units():
+        entry = unit.members[0]
+        if entry.gang and entry.may:
             gangs.setdefault(entry.run.uid, []).append(entry)
-        elif _eligible(entry, now, later):
-            found.append((entry.key, Unit((entry,))))
+        elif entry.able and (entry.worker.restart_at is None or _eligible(entry, now, later)):
+            found.append(unit)
     for uid, entries in gangs.items():
-        found += [(u.first.key, u) for u in _gang_units(entries, tuple(standing.get(uid, {}).values()), now, later)]
+        found += _gang_units(entries, tuple(standing.get(uid, {}).values()), now, later)
     if gangs:
-        found.sort(key=lambda one: one[0])
-    return Line(tuple(unit for _, unit in found), min(later, default=None))
+        found.sort(key=lambda unit: unit.first.key)
+    return Line(tuple(found), min(later, default=None))
 
 
 def _may(run: Run) -> bool:

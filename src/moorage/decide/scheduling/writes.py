@@ -94,9 +94,17 @@ class _Writer:
             if wait.plan is not None:
                 yield Change(tuple(self._stop_others(wait)), ACTOR, fence=self.fence)
                 continue
+            if place >= NEAR and self._known(wait):
+                continue
             writes = tuple(self._told(wait, exact=place < NEAR))
             if writes:
                 yield Change(writes, ACTOR, fence=self.fence)
+
+    def _known(self, wait: Wait) -> bool:
+        """Whether every member says already what it waits for, as far as its code."""
+        code = self.why(wait).code
+        workers = (e.worker for e in wait.unit.members)
+        return all(w.reason is not None and w.reason.code == code and w.placement is not None for w in workers)
 
     def _told(self, wait: Wait, *, exact: bool) -> Iterator[Write]:
         why = self.why(wait)
@@ -129,17 +137,23 @@ class _Writer:
         if wait.why is Why.FABRIC and unit.first.topology is not None:
             fabric, until = unit.first.topology.fabric, wait.until
             return reason("topology.patience", fabric=fabric, until=until, alternative="other machines")
-        key = ("gang" if unit.gang else "alone", id(unit.first.ask))
+        key = ("", id(unit.first.ask))
         if unit.gang or key not in self._reasons:
             self._reasons[key] = explain.plain_wait(unit, self.book.fleet)
         return self._reasons[key]
 
     def _behind(self, unit: Unit, head: Unit) -> Reason:
-        name = explain.named(head.run, unit.run)
-        if head.priority > unit.priority:
-            return reason("queue.behind_priority", run=name)
-        start = self.outcome.head.start if self.outcome.head is not None else None
-        return reason("queue.behind", run=name, starts_by=start)
+        above = head.priority > unit.priority
+        key = (unit.run.namespace, int(above))
+        if key not in self._reasons:
+            name = explain.named(head.run, unit.run)
+            start = self.outcome.head.start if self.outcome.head is not None else None
+            self._reasons[key] = (
+                reason("queue.behind_priority", run=name)
+                if above
+                else reason("queue.behind", run=name, starts_by=start)
+            )
+        return self._reasons[key]
 
     def placement(self, entry: Entry) -> dict[str, Any]:
         """Per-machine reasons, made once for workers alike."""
