@@ -81,6 +81,11 @@ class FakeCommands:
     calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
     fails: Exception | None = None
 
+    @property
+    def runs(self) -> "FakeCommands":
+        """Orders about runs are recorded with the others."""
+        return self
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)

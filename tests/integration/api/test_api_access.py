@@ -20,17 +20,20 @@ EXPECTED_PATHS = {
         for what in ("plan", "stop", "pause", "wake", "scale")
     },
     "/api/v1/namespaces/{ns}/runs": {"get"},
+    "/api/v1/namespaces/{ns}/runs/{name}": {"get", "put", "delete"},
     **{
-        f"/api/v1/namespaces/{{ns}}/runs/{{name}}{what}": {"get"}
-        for what in ("", "/workers", "/history", "/why", "/logs")
+        f"/api/v1/namespaces/{{ns}}/runs/{{name}}/{what}": {"get"} for what in ("workers", "history", "why", "logs")
     },
+    **{f"/api/v1/namespaces/{{ns}}/runs/{{name}}/{what}": {"post"} for what in ("plan", "cancel", "restart")},
+    "/api/v1/namespaces/{ns}/workers/{name}/stop": {"post"},
     **{f"/api/v1/namespaces/{{ns}}/workers/{{name}}{what}": {"get"} for what in ("", "/history", "/logs")},
     **{f"/api/v1/namespaces/{{ns}}/replicas/{{name}}{what}": {"get"} for what in ("", "/history")},
     "/api/v1/machines": {"get"},
-    "/api/v1/machines/{name}": {"get"},
+    "/api/v1/machines/{name}": {"get", "delete"},
     "/api/v1/machines/{name}/history": {"get"},
     "/api/v1/machines/{name}/cordon": {"post"},
     "/api/v1/machines/{name}/uncordon": {"post"},
+    "/api/v1/machines/{name}/drain": {"post"},
     "/api/v1/operations": {"get"},
     "/api/v1/operations/{uid}": {"get"},
     "/api/v1/operations/{uid}/cancel": {"post"},

@@ -170,6 +170,34 @@ async def test_orders_carry_who_asked_and_the_key(world: World) -> None:
     assert dry == ("delete_dry_run", ("default", "gemma"), {})
 
 
+async def test_orders_about_runs_and_workers_carry_them_too(world: World) -> None:
+    runs, keyed = "/api/v1/namespaces/default/runs/train", {"idempotency-key": "k-1"}
+    wanted = {"kind": "Run", "name": "train"}
+    await world.admin.ask("PUT", runs, body=wanted, headers={**keyed, "if-none-match": "*"})
+    await world.admin.ask("POST", f"{runs}/plan", body=wanted)
+    await world.admin.ask("POST", f"{runs}/cancel", body={"text": "no"}, headers=keyed)
+    await world.admin.ask("POST", f"{runs}/restart")
+    await world.admin.ask("DELETE", runs)
+    await world.admin.ask("DELETE", f"{runs}?dry_run=true")
+    await world.admin.ask("POST", "/api/v1/namespaces/default/workers/w-1/stop", body={"reason": "hot"})
+    who = {"actor": "person:admin", "key": None}
+    assert world.commands.calls == [
+        ("apply", ("default", "train", wanted), {**who, "key": "k-1", "create_only": True}),
+        ("plan", ("default", "train", wanted), {}),
+        ("cancel", ("default", "train"), {**who, "key": "k-1", "text": "no"}),
+        ("restart", ("default", "train"), {**who, "text": None}),
+        ("delete", ("default", "train"), who),
+        ("delete_dry_run", ("default", "train"), {}),
+        ("stop_worker", ("default", "w-1"), {**who, "text": "hot"}),
+    ]
+
+
+async def test_a_run_document_for_another_path_is_refused_before_anything_is_ordered(world: World) -> None:
+    body = {"kind": "Run", "name": "other"}
+    assert (await world.admin.ask("PUT", "/api/v1/namespaces/default/runs/train", body=body)).status == 422
+    assert world.commands.calls == []
+
+
 async def test_an_unusable_key_or_condition_is_refused(world: World) -> None:
     for headers in ({"idempotency-key": "x" * 201}, {"idempotency-key": ""}, {"if-none-match": '"abc"'}):
         assert (await world.admin.ask("PUT", PATH, body={}, headers=headers)).status == 422
