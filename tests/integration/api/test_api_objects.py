@@ -253,6 +253,24 @@ async def test_why_and_cordon_reach_their_rooms(world: World) -> None:
     assert (uncordon[0], uncordon[1]) == ("uncordon", (machine.name,))
 
 
+async def test_drains_and_removals_reach_their_room_and_a_dry_run_orders_nothing(world: World) -> None:
+    machine = await world.rows.machine("lab-1")
+    path = "/api/v1/machines/lab-1"
+    await world.admin.ask("POST", f"{path}/drain", body={"grace": "15m"})
+    await world.admin.ask("POST", f"{path}/drain?dry_run=true", body={})
+    await world.admin.ask("DELETE", path)
+    await world.admin.ask("DELETE", f"{path}?dry_run=true")
+    told = [(name, args, kw.get("grace_s"), kw.get("removed")) for name, args, kw in world.commands.calls]
+    assert told == [
+        ("drain_machine", (machine.name,), 900.0, None),
+        ("machine_dry_run", (machine.name,), None, False),
+        ("remove_machine", (machine.name,), None, None),
+        ("machine_dry_run", (machine.name,), None, True),
+    ]
+    wrong = await world.admin.ask("POST", f"{path}/drain", body={"grace": "soon"})
+    assert wrong.status == 422
+
+
 async def test_gateways_get_tables_and_confirm_them(world: World) -> None:
     gateway = world.as_(TOKENS.gateway)
     assert (await gateway.get("/api/v1/routing/table?after=1")).status == 204

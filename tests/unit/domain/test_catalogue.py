@@ -80,6 +80,8 @@ live.failing live.failed node.no_engine node.no_mounts node.port_taken node.port
 deploy.unready run.stopping
 deploy.ready deploy.pausing deploy.pause_aborted deploy.changed replica.not_ready replica.stopped replica.deleted
 revision.deleted op.started op.step_done op.deleted worker.gone worker.earlier_ended
+exec.started run.cancel_requested run.changed run.deleting run.expired run.schedule_made run.schedule_skipped
+run.scheduled stop.disconnected
 """
 """Codes that the line needs and the contract does not list; a code that is in neither list is a mistake."""
 

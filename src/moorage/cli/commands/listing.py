@@ -124,7 +124,7 @@ def _list(
     elif kind == "runs":
         found = runs_of(session, with_replicas, deleted)
     elif kind == "machines":
-        found = client.machines.list()
+        found = [m for m in client.machines.list() if m.get("state") != "Removed"]
     else:
         found = client.operations.list()
     shown = selected(list(found), labels)
