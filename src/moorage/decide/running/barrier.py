@@ -27,7 +27,7 @@ def open_barrier(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> None:
     run = members.lives(draft, snapshot)
     if run is None or not policy.gang:
         return
-    workers = policy.ordered(draft.of(Worker))
+    workers = list(draft.of(Worker))
     waiting = [w for w in workers if w.state is WorkerState.READY_TO_START and not w.go]
     needed = policy.needed(workers)
     ends = run.cancel is not None or run.restarting is not None

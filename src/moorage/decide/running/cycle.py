@@ -27,8 +27,9 @@ ACTOR = "controller:runs"
 
 def decide(snapshot: RunSnapshot, ids: Ids, fence: Fence | None = None) -> Decision:
     """One decision: everything that is due for this run now, as one change. Applied again it changes nothing."""
-    draft = Draft(snapshot.rows(), snapshot.now, ACTOR)
     policy = Policy.of(snapshot.run)
+    ordered = policy.ordered(snapshot.workers)  # so that every stage has them by group and rank from `draft.of(Worker)`
+    draft = Draft((snapshot.run, *ordered), snapshot.now, ACTOR)
     planning.plan_workers(draft, snapshot, ids)
     if not snapshot.workers and any(True for _ in draft.of(Worker)):
         waits.hold_back(draft, snapshot, policy)  # the rest begins when these rows are there

@@ -28,13 +28,13 @@ def end_by_person(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> None:
     if run.cancel is None:
         return
     draft.set(run, restarting=None)
-    for worker in policy.ordered(draft.of(Worker)):
+    for worker in draft.of(Worker):
         _end(draft, policy, worker, run.cancel)
 
 
 def _stopped_with_its_member(draft: Draft, run: Run, policy: Policy) -> Run:
     """A person's stop of a needed member of a gang stops the gang."""
-    for worker in policy.needed(draft.of(Worker)):
+    for worker in policy.needed(list(draft.of(Worker))):
         stopping = worker.state in (WorkerState.STOPPING, WorkerState.CANCELLED)
         if stopping and members.cause_of(worker) in members.BY_PERSON:
             asked = dict(worker.stop or {})

@@ -24,7 +24,7 @@ REQUESTED = "requested"
 def restart_whole(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> None:
     """Begin such a restart, stop what still runs, and queue all once all are out."""
     run = members.lives(draft, snapshot)
-    workers = policy.ordered(draft.of(Worker))
+    workers = list(draft.of(Worker))
     if run is None or run.cancel is not None or any(members.ran_out(w) for w in workers):
         return
     if run.restarting is None:
@@ -136,7 +136,7 @@ def _why_stopped(restarting: Any) -> Reason:
 def _all_out(draft: Draft, snapshot: RunSnapshot) -> bool:
     """Nothing of any worker is left anywhere, and no lost one can still come back."""
     out = True
-    for worker in list(draft.of(Worker)):
+    for worker in draft.of(Worker):
         if worker.state is WorkerState.DOWN and not worker.final:
             until = members.window_end(worker, snapshot)
             if draft.now < until:
@@ -150,8 +150,8 @@ def _all_out(draft: Draft, snapshot: RunSnapshot) -> bool:
 def _queue_all(draft: Draft, snapshot: RunSnapshot, policy: Policy, restarting: Any) -> None:
     at: float | None = restarting.get("restart_at")
     later = at if at is not None and at > draft.now else None
-    needed = {w.uid for w in policy.needed(draft.of(Worker))}
-    for worker in policy.ordered(draft.of(Worker)):
+    needed = {w.uid for w in policy.needed(list(draft.of(Worker)))}
+    for worker in draft.of(Worker):
         if members.unplaced(worker):
             draft.set(worker, restart_at=max(later or 0.0, worker.restart_at or 0.0) or None)
         elif not _stays_out(worker, str(restarting["cause"]), worker.uid in needed):

@@ -19,7 +19,7 @@ def clear_up(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> None:
     run = draft.row(snapshot.run)
     if run.state not in TERMINAL_RUN:
         return
-    workers = policy.ordered(draft.of(Worker))
+    workers = list(draft.of(Worker))
     why = _why_stopped(policy, run, workers)
     for worker in workers:
         members.stop(draft, policy, worker, StopCause.RUN_ENDED, why)

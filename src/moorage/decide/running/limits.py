@@ -20,7 +20,7 @@ def keep_limits(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> None:
     """Stop what ran too long, and what is on a machine that is to be empty."""
     if members.lives(draft, snapshot) is None:
         return
-    for worker in policy.ordered(draft.of(Worker)):
+    for worker in draft.of(Worker):
         _time_limit(draft, policy, worker)
         _drain(draft, snapshot, policy, worker)
 
@@ -63,6 +63,6 @@ def spent_in_queue(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> float
 def note_placed(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> None:
     """When every needed worker first has its place, that is written down."""
     run = draft.row(snapshot.run)
-    workers = policy.needed(draft.of(Worker))
+    workers = policy.needed(list(draft.of(Worker)))
     if workers and run.all_placed_at is None and not any(members.unplaced(w) for w in workers):
         draft.set(run, all_placed_at=draft.now)

@@ -95,19 +95,22 @@ class Policy:
 
     def ordered(self, workers: Iterable[Worker]) -> list[Worker]:
         """Workers by group, then rank."""
-        return sorted(workers, key=lambda w: (self.group_of(w).order, w.group, w.rank, w.uid))
+        order = {name: group.order for name, group in self.groups.items()}
+        return sorted(workers, key=lambda w: (order.get(w.group, 0), w.group, w.rank))
 
-    def needed(self, workers: Iterable[Worker]) -> list[Worker]:
-        """Those that the run cannot do without, by group and rank: all, or the first `min_available` with the leader.
+    def needed(self, workers: Sequence[Worker]) -> list[Worker]:
+        """Those that the run cannot do without, in the order given: all, or the first `min_available` with the leader.
+
+        Args:
+            workers: all of the run's, by group and rank.
 
         decided: which ones are needed never changes, so that a member above the minimum never becomes a needed one.
         """
-        ordered = self.ordered(workers)
-        if self.min_available is None or self.min_available >= len(ordered):
-            return ordered
-        first = sorted(ordered, key=lambda w: not self.leads(w))[: self.min_available]
+        if self.min_available is None or self.min_available >= len(workers):
+            return list(workers)
+        first = sorted(workers, key=lambda w: not self.leads(w))[: self.min_available]
         chosen = {w.uid for w in first}
-        return [w for w in ordered if w.uid in chosen]
+        return [w for w in workers if w.uid in chosen]
 
     def leads(self, worker: Worker) -> bool:
         """Whether it is the leader of the gang; by default the first worker."""

@@ -105,7 +105,7 @@ def forgive(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> None:
     """A worker that has run long enough has its count set to 0."""
     if members.lives(draft, snapshot) is None:
         return
-    for worker in list(draft.of(Worker)):
+    for worker in draft.of(Worker):
         if not worker.restarts or worker.state not in members.RUNNING or worker.running_since is None:
             continue
         until = worker.running_since + policy.reset_after_s
@@ -123,7 +123,7 @@ def restart_each(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> None:
     run = members.lives(draft, snapshot)
     if run is None or run.restarting is not None:
         return
-    for worker in policy.ordered(draft.of(Worker)):
+    for worker in draft.of(Worker):
         if worker.state is WorkerState.CANCELLED:
             if run.cancel is None:
                 _after_stop(draft, snapshot, worker)

@@ -53,7 +53,8 @@ def derive(run: Run, workers: Sequence[Worker]) -> Derived | None:
     if run.state in TERMINAL_RUN or not workers:
         return None
     policy = Policy.of(run)
-    seen = _Run(run, policy, policy.ordered(workers), policy.needed(workers))
+    ordered = policy.ordered(workers)
+    seen = _Run(run, policy, ordered, policy.needed(ordered))
     return _failed(seen) or _completed(seen) or _cancelled(seen) or _starting(seen) or _running(seen) or _pending(seen)
 
 

@@ -30,7 +30,7 @@ def hold_back(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> None:
     run = members.lives(draft, snapshot)
     if run is None or run.cancel is not None:
         return
-    workers = policy.ordered(draft.of(Worker))
+    workers = list(draft.of(Worker))
     stored = {w.uid for w in snapshot.workers}
     after = _after(snapshot, policy, workers)
     groups = {name: _depends(policy, name, workers) for name in policy.groups}
