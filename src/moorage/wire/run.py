@@ -166,6 +166,8 @@ class Run(Document):
             for need in group.depends_on:
                 if need.group not in names or need.group == group.name:
                     raise ValueError(f"group {group.name} depends on {need.group}; others are {', '.join(names)}")
+            if group.depends_on and self.gang is not False:
+                raise ValueError(f"a gang starts together, so group {group.name} cannot wait for another one of it")
         self._no_circle()
         if self.output is not None:
             kept = next((use for use in self.drives if use.name == self.output), None)

@@ -152,6 +152,13 @@ def test_what_is_wrong_is_told_by_its_place(text, path):
     assert path in [e["path"] for e in refused(text).errors]
 
 
+@pytest.mark.parametrize("gang", ["true", "{min_available: 1}"])
+def test_a_group_of_a_gang_cannot_wait_for_another_one_of_it(gang):
+    groups = "[{name: a, runtime: {command: [x]}}, {name: b, runtime: {command: [x]}, depends_on: [{group: a}]}]"
+    error = refused(f"kind: Run\nname: r\ngang: {gang}\ngroups: {groups}\n")
+    assert "a gang starts together" in error.errors[0]["message"]
+
+
 def test_a_file_that_unfolds_without_end_is_refused_before_it_is_unfolded():
     layers = ["a: &a [1,1,1,1,1,1,1,1,1,1]"]
     for before, name in zip("abcdefg", "bcdefgh", strict=True):
