@@ -151,7 +151,7 @@ class Agent:
         await session.forget_membership()
         self._log.warning(
             "this machine was removed from the cluster and its credential is dropped: leaving; "
-            "`moor agent join` with a new token makes it a member again",
+            "started again with a join token it becomes a new member",
             stopped=roster.all_gone,
         )
 
