@@ -105,13 +105,14 @@ def test_the_next_attempt_knows_nothing_of_the_last_but_its_failure() -> None:
     run.report(run.w(0), address="h:1", process={"pid": 7})
     run.exit(0, 3)
     again, fresh = run.w(0), Worker(uid="fresh")
-    for name in ("machine", "gpus", "process", "address", "ready", "ran", "started_at", "ended_at", "exit_code"):
+    for name in ("machine", "gpus", "process", "address", "ready", "ran", "started_at", "ended_at", "handed_over"):
         assert getattr(again, name) == getattr(fresh, name), name
-    for name in ("stop", "go", "barrier_at", "running_since", "rendezvous", "ports", "handed_over", "final"):
+    for name in ("stop", "go", "barrier_at", "running_since", "stale_since", "rendezvous", "ports", "final"):
         assert getattr(again, name) == getattr(fresh, name), name
     assert again.last_failure is not None
     assert again.last_failure["exit_code"] == 3
     assert again.queued_at == run.run.queued_at
+    assert again.exit_code is None
 
 
 def test_nothing_is_queued_again_while_its_place_is_held() -> None:

@@ -40,6 +40,7 @@ FRESH: dict[str, Any] = {
     "go": False,
     "barrier_at": None,
     "running_since": None,
+    "stale_since": None,
     "rendezvous": None,
     "ports": {},
     "placement": None,
