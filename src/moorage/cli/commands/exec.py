@@ -17,7 +17,7 @@ RUNS_NOW = frozenset({"Starting", "Running", "Stale", "Stopping"})
 @click.command(
     cls=ServeCommand,
     epilog=examples(
-        "moor exec train/worker-0 -- nvidia-smi",
+        "moor exec train-0 -- nvidia-smi",
         "moor exec train -- bash                        the run's only worker; a terminal where this is one",
         "tar c data | moor exec -i train -- tar x -C /tmp",
     ),
