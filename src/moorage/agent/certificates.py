@@ -10,7 +10,7 @@ from pathlib import Path
 from moorage.agent.account import Account
 from moorage.agent.desk import Desk
 from moorage.ports import Clock
-from moorage.wire.agent import IdentityAnswer
+from moorage.wire.giving import IdentityAnswer
 
 FOLDER = "certificates"
 RENEWED_AFTER = 2.0 / 3.0

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 from moorage.agent.link import Link, LinkError
 from moorage.ports import Clock
-from moorage.wire.agent import IdentityAnswer, SecretsAnswer, SecretsRequest
+from moorage.wire.giving import IdentityAnswer, SecretsAnswer, SecretsRequest
 
 PAUSES_S = (0.5, 1.0, 2.0, 3.0)
 """Between tries, when nothing wakes: a worker is set up seconds after what it lacked is there, whoever set it."""

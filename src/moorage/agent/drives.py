@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 
 from moorage.agent.link import Link, LinkError
-from moorage.wire.agent import DriveRequest
+from moorage.wire.giving import DriveRequest
 
 CHUNK_BYTES = 1 << 18
 ASIDE = ".gone-"

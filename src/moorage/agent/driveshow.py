@@ -72,9 +72,7 @@ class DriveShow:
         for drive in launch.drives:
             folder = await self._folder(drive)
             if drive.read_only and not mounted:
-                raise _refused(
-                    drive, "it is to be read-only, which takes mounts, and this machine has none for processes"
-                )
+                raise _refused(drive, "read_only takes mounts, which this machine has not for plain processes")
             mount = MountIntent(str(folder), drive.target, drive.read_only)
             if mounted:
                 mounts.append(mount)

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 from moorage.wire.agent import (
     Heartbeat,
     HeartbeatAnswer,
-    IdentityAnswer,
     Join,
     Joined,
     LogLines,
@@ -20,10 +19,9 @@ from moorage.wire.agent import (
     ReconcileAnswer,
     Report,
     ReportAnswer,
-    SecretsAnswer,
-    SecretsRequest,
     Work,
 )
+from moorage.wire.giving import IdentityAnswer, SecretsAnswer, SecretsRequest
 
 Answer = TypeVar("Answer", bound=BaseModel)
 WORK_WAIT_S = 25.0

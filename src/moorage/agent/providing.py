@@ -21,7 +21,10 @@ from moorage.domain.states import WorkerState
 from moorage.runners import mounting
 from moorage.runners.holders import require_free
 from moorage.runners.port import MountIntent, RegistryAuth
-from moorage.wire.agent import LaunchPort, SecretsAnswer
+from moorage.wire.agent import (
+    LaunchPort,
+)
+from moorage.wire.giving import SecretsAnswer
 
 CONFIGS = "configs"
 FILE_MODE = 0o444

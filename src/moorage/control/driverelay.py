@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from moorage.domain.errors import NotFound, Unavailable
 from moorage.ports import Clock
-from moorage.wire.agent import DriveRequest
+from moorage.wire.giving import DriveRequest
 
 CONNECT_S = 30.0
 """A machine whose agent polls begins to send within a round trip or two."""

@@ -19,7 +19,7 @@ from moorage.domain.errors import Conflict, Unavailable
 from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.states import ENDED_WORKER, WorkerState
 from moorage.ports import Store
-from moorage.wire.agent import IdentityAnswer, SecretsAnswer, SecretsRequest
+from moorage.wire.giving import IdentityAnswer, SecretsAnswer, SecretsRequest
 
 log = structlog.get_logger("moorage.control")
 

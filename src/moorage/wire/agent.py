@@ -8,15 +8,12 @@ posts what it sees (`POST /agent/report`, sequence-numbered: sending again is ha
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from moorage.wire.giving import DriveRequest
+from moorage.wire.message import Message
 
 PROTOCOL = 1
-
-
-class Message(BaseModel):
-    """Unknown fields are ignored, so that a newer peer can say more."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Gpu(Message):
@@ -256,14 +253,6 @@ class ExecRequest(Message):
     term: str | None = None
 
 
-class DriveRequest(Message):
-    """Another machine needs a copy of a drive that is here; sent with `POST /agent/drives/{id}` as a tar stream."""
-
-    id: str
-    namespace: str
-    name: str
-
-
 class Work(Message):
     """The whole desired set of one machine, with the version that a long-poll waits to see raised."""
 
@@ -343,32 +332,6 @@ class HeartbeatAnswer(Message):
     lease_s: float = 30.0
     rejoin: bool = False
     removed: bool = False
-
-
-class SecretsRequest(Message):
-    """The values that one worker's spec names, for the machine it is placed on."""
-
-    machine: str
-    incarnation: str
-    worker: str
-    epoch: int
-
-
-class SecretsAnswer(Message):
-    """Values by variable; `registry` is {username, password, server?}; `missing`: (secret, key) that is not there."""
-
-    values: dict[str, str] = Field(default_factory=dict, repr=False)
-    registry: dict[str, str] | None = Field(default=None, repr=False)
-    missing: tuple[tuple[str, str], ...] = ()
-
-
-class IdentityAnswer(Message):
-    """A certificate for one worker (asked for as `SecretsRequest`); PEM texts. `why` says why there is none yet."""
-
-    certificate: str = ""
-    key: str = Field(default="", repr=False)
-    authority: str = ""
-    why: str | None = None
 
 
 class Held(Message):

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import Field
 
-from moorage.wire.agent import Message
+from moorage.wire.message import Message
 
 STDIN, STDOUT, STDERR, TOLD = range(4)
 WINDOW_BYTES = 256 << 10

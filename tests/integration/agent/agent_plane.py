@@ -19,7 +19,6 @@ from moorage.wire.agent import (
     Assignment,
     Heartbeat,
     HeartbeatAnswer,
-    IdentityAnswer,
     Join,
     Joined,
     LogLines,
@@ -28,11 +27,10 @@ from moorage.wire.agent import (
     ReconcileAnswer,
     Report,
     ReportAnswer,
-    SecretsAnswer,
-    SecretsRequest,
     Work,
     WorkerReport,
 )
+from moorage.wire.giving import IdentityAnswer, SecretsAnswer, SecretsRequest
 
 TOKEN, CREDENTIAL, MACHINE = "join-token", "the-credential", "mch-test"
 PATIENCE_S = 90.0

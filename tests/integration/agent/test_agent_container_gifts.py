@@ -9,7 +9,13 @@ from agent_plane import FakePlane
 from agent_process import AgentProcess
 from agent_work import stopping
 
-from moorage.wire.agent import Assignment, Launch, LaunchFile, LaunchMount, SecretsAnswer
+from moorage.wire.agent import (
+    Assignment,
+    Launch,
+    LaunchFile,
+    LaunchMount,
+)
+from moorage.wire.giving import SecretsAnswer
 from tests.engines import IMAGE, Engine
 from tests.fake_registry import serving
 

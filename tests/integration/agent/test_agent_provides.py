@@ -14,7 +14,12 @@ from agent_process import AgentProcess
 from agent_work import job, stopping
 
 from moorage.runners.mounting import why_no_mounts
-from moorage.wire.agent import IdentityAnswer, LaunchFile, LaunchMount, LaunchPort, SecretsAnswer
+from moorage.wire.agent import (
+    LaunchFile,
+    LaunchMount,
+    LaunchPort,
+)
+from moorage.wire.giving import IdentityAnswer, SecretsAnswer
 from tests.ports import free_ports
 
 W, VALUE = "wrk-1", "hunter2-hunter2-hunter2"

@@ -14,7 +14,7 @@ from moorage.clock import SystemClock
 from moorage.control.authority import CERTIFICATE_TTL, Authority
 from moorage.control.sealing import Sealer
 from moorage.store import open_store
-from moorage.wire.agent import IdentityAnswer
+from moorage.wire.giving import IdentityAnswer
 
 
 class HandClock:

@@ -17,7 +17,6 @@ from moorage.domain.errors import Forbidden, NotFound
 from moorage.wire.agent import (
     Heartbeat,
     HeartbeatAnswer,
-    IdentityAnswer,
     Join,
     Joined,
     LogLines,
@@ -25,10 +24,9 @@ from moorage.wire.agent import (
     ReconcileAnswer,
     Report,
     ReportAnswer,
-    SecretsAnswer,
-    SecretsRequest,
     Work,
 )
+from moorage.wire.giving import IdentityAnswer, SecretsAnswer, SecretsRequest
 
 router = APIRouter(prefix="/agent", tags=["agent protocol"])
 

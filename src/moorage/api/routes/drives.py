@@ -11,7 +11,7 @@ from moorage.api.deps import Deps, Namespace, principal
 from moorage.api.errors import json_response
 from moorage.domain.errors import Unavailable
 from moorage.domain.ids import check_name
-from moorage.wire.agent import SecretsRequest
+from moorage.wire.giving import SecretsRequest
 
 router = APIRouter(prefix="/namespaces/{ns}/drives", tags=["drives"])
 copies = APIRouter(prefix="/agent/drives", tags=["agent protocol"])
