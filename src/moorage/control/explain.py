@@ -7,7 +7,7 @@ is verified by running it again with the change made (`decide/scheduling/whatif`
 from collections.abc import Sequence
 from typing import Any
 
-from moorage.control.scheduling import load
+from moorage.control.scheduling import load_book
 from moorage.control.views_serving import open_operation
 from moorage.decide.scheduling import explain, whatif
 from moorage.decide.scheduling.assign import Outcome, decide
@@ -97,11 +97,10 @@ class Explanation:
                     "reason": _wire(active.reason),
                 }
             return answer
-        snapshot = await load(self._store, self._clock.now())
-        book = Book.of(snapshot)
+        book, now = await load_book(self._store, self._clock), self._clock.now()
         entry = next((e for e in book.queue if e.worker.uid == waiting.uid), None)
         if entry is not None:
-            answer |= _waiting(book, entry, decide(book, snapshot.now), snapshot.now)
+            answer |= _waiting(book, entry, decide(book, now), now)
         return answer
 
 

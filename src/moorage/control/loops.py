@@ -78,6 +78,7 @@ class Loops:
         self._runs = KeyedLoop("runs", runs, clock, runs.everything, resync_s=RESYNC_S)
         self._runs_step = runs
         runs.later = self._runs.mark_later
+        self._scheduling_step = scheduling
         self._scheduling = KeyedLoop("scheduling", scheduling, clock, scheduling.everything)
         self._machines = KeyedLoop("machines", machines, clock, machines.everything)
         self._machines_step = machines
@@ -89,6 +90,8 @@ class Loops:
             step.fence = fence
         self._machines_step.safe_from = self._clock.now() + self._ttl_s
         after = await self._store.cursor()
+        self._scheduling_step.keeper.doubt()
+        self._scheduling_step.keeper.following = True
         await self._publisher.start(fence.generation)
         loops = (self._routing, self._serving, self._runs, self._scheduling, self._machines)
         tasks = [asyncio.ensure_future(loop.run()) for loop in loops]
@@ -107,19 +110,23 @@ class Loops:
 
     def freed(self) -> None:
         """A place came free of which no row tells."""
+        self._scheduling_step.keeper.doubt()
         self._scheduling.mark(FLEET)
 
     def look_again(self) -> None:
         """Something that waiting work may need is there now, which no row in the feed tells (a drive)."""
+        self._scheduling_step.keeper.doubt()
         self._scheduling.mark(FLEET)
 
     def heard(self, machine: str) -> None:
         """A machine joined, reconciled or was heard again: its deadline moved."""
         self._machines.mark(machine)
+        self._scheduling_step.keeper.heard(machine)
 
     async def _follow(self, after: str) -> None:
         async for rows in self._store.follow(after):
-            if any(r.object_kind == Worker.kind and r.to not in ACTIVE_WORKER for r in rows):
+            self._scheduling_step.keeper.note(rows)
+            if any(_moves_places(r) for r in rows):
                 self._scheduling.mark(FLEET)  # first: a replacement waits for its place, everything else can follow
             self._mark_roots(rows)
             self._mark_runs(self._runs_step.concerned_by(rows))
@@ -172,6 +179,13 @@ class Loops:
         if worker.state in BEATS or self._machines_step.attends(worker.machine):
             self._machines_step.look_again(worker.machine)
             self._machines.mark(worker.machine)
+
+
+def _moves_places(row: HistoryRow) -> bool:
+    """Whether a row may mean that a place is free, or wanted: not where the scheduler tells a worker why it waits."""
+    if row.object_kind != Worker.kind or row.to in ACTIVE_WORKER:
+        return False
+    return not (row.actor == SCHEDULING_ACTOR and row.kind == "note" and row.reason.code != "worker.placed")
 
 
 def _only_starts(rows: Sequence[HistoryRow]) -> bool:

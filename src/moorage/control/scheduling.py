@@ -1,20 +1,23 @@
-"""The scheduling loop: one key, the fleet. Loads waiting workers, machines and holdings, and commits each placement."""
+"""The scheduling loop: one key, the fleet. Runs a cycle on the kept book, and commits what it decides.
+
+Every change is a commit of its own, so that a stale one fails alone; all are submitted together, so that the store
+carries them in few groups.
+"""
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from moorage.control.drives import with_drives
-from moorage.decide.scheduling.book import room_of
-from moorage.decide.scheduling.cycle import schedule
-from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot, owners_of
+from moorage.control.keeping import FleetKeeper
+from moorage.decide.scheduling.book import Book
+from moorage.decide.scheduling.cycle import run_cycle
 from moorage.domain.changes import Change, Fence
 from moorage.domain.errors import StaleVersion
-from moorage.domain.nouns import Machine, Run, Worker
-from moorage.domain.states import MachineState, WorkerState
 from moorage.ports import Clock, Store
 
 FLEET = "fleet"
+
+AT_ONCE = 4096
+"""Changes submitted together: some groups of the store's writer, and a bound on what waits in memory."""
 
 
 class SchedulingStep:
@@ -27,6 +30,7 @@ class SchedulingStep:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self.keeper = FleetKeeper(store, clock)
         self.fence: Fence | None = None
 
     async def everything(self) -> Iterable[str]:
@@ -34,14 +38,18 @@ class SchedulingStep:
         return [FLEET]
 
     async def __call__(self, key: str) -> float | None:
-        """One cycle; returns when the next waiting worker becomes eligible."""
+        """One cycle; returns when the next waiting worker becomes eligible, or room that is kept lapses."""
         del key
-        snapshot = await load(self._store, self._clock.now())
-        if not snapshot.pending:
+        book = await self.keeper.book()
+        if not len(book.queue):
             return None
-        cycle = schedule(snapshot, self.fence)
-        stale = await asyncio.gather(*(self._commit(c) for c in cycle.changes))
-        if any(stale):
+        cycle = run_cycle(book, self._clock.now(), self.fence)
+        stale = False
+        for at in range(0, len(cycle.changes), AT_ONCE):
+            some = cycle.changes[at : at + AT_ONCE]
+            stale |= any(await asyncio.gather(*(self._commit(change) for change in some)))
+        if stale:
+            self.keeper.doubt()
             raise StaleVersion("a placement lost against a newer row; the cycle runs again")
         return cycle.wake_at
 
@@ -51,26 +59,10 @@ class SchedulingStep:
             await self._store.commit(change)
         except StaleVersion:
             return True
+        self.keeper.wrote(change)
         return False
 
 
-async def load(store: Store, now: float) -> SchedulingSnapshot:
-    """Everything a cycle sees."""
-    waiting = await store.find(Worker, state=WorkerState.PENDING)
-    pending = tuple(w for w in waiting if w.machine is None)
-    if not pending:
-        return SchedulingSnapshot(now, (), {}, ())
-    held: dict[str, list[Mapping[str, Any]]] = {}
-    for holding in await store.holdings():
-        held.setdefault(str(holding["machine"]), []).append(holding)
-    uids = sorted({str(h["worker"]) for rows in held.values() for h in rows})
-    standing = {w.uid: w for w in (await store.find(Worker, uid=uids) if uids else ())}
-    named = sorted({w.run for w in (*pending, *standing.values())})
-    runs = await with_drives(store, await store.find(Run, uid=named))
-    owners = {w.uid: owners_of(w, runs[w.run]) for w in standing.values() if w.run in runs}
-    rooms = tuple(
-        room_of(Room(m), held.get(m.uid, ()), (owners.get(str(h["worker"]), ()) for h in held.get(m.uid, ())))
-        for m in await store.find(Machine)
-        if m.state is not MachineState.REMOVED
-    )
-    return SchedulingSnapshot(now, pending, runs, rooms, tuple(standing.values()))
+async def load_book(store: Store, clock: Clock) -> Book:
+    """A book of what the store holds now, for a question."""
+    return await FleetKeeper(store, clock).book()

@@ -155,7 +155,7 @@ class _Pass:
         planned = reserve.planned(self.ledger, entries, self.now)
         wanted = [
             *reserve.restarts(entries, self.now),
-            *reserve.vacated(self.book.ended.values(), self.book.retry_at, self.now),
+            *reserve.vacated(self.book.ended.values(), self.book.retry_at, self.book.holders.by_deployment, self.now),
         ]
         for kept in [*planned, *reserve.keep(self.ledger, wanted)]:
             self._kept.setdefault(kept.owner, []).append(kept)

@@ -70,6 +70,8 @@ class Holders:
     )
     by_run: dict[str, dict[str, Worker]] = field(default_factory=dict)
     """by uid of a run: its workers that hold room, by uid"""
+    by_deployment: dict[str, dict[str, Worker]] = field(default_factory=dict)
+    """by uid of a deployment: its workers that hold room, by uid"""
     mix: dict[Request, int] = field(default_factory=dict)
     """how many workers hold each kind of request"""
 
@@ -92,6 +94,8 @@ class Holders:
         slot = self._vacant.pop() if self._vacant else self._grow()
         self._held[worker.uid], self._slots[worker.uid] = holder, slot
         self.by_run.setdefault(run.uid, {})[worker.uid] = worker
+        if worker.deployment is not None:
+            self.by_deployment.setdefault(worker.deployment, {})[worker.uid] = worker
         self.mix[request] = self.mix.get(request, 0) + 1
         values = (True, row, request.cpu_milli, request.memory_bytes, word, ends_at(worker, run))
         for name, value in zip(_DTYPES, (*values, worker.placed_at or 0.0, run.priority), strict=True):
@@ -105,10 +109,8 @@ class Holders:
         slot = self._slots.pop(uid)
         self._vacant.append(slot)
         self._columns["here"][slot] = False
-        mates = self.by_run[holder.run.uid]
-        del mates[uid]
-        if not mates:
-            del self.by_run[holder.run.uid]
+        _leave(self.by_run, holder.run.uid, uid)
+        _leave(self.by_deployment, holder.worker.deployment, uid)
         request = Request.of(holder.worker)
         self.mix[request] -= 1
         if not self.mix[request]:
@@ -142,6 +144,13 @@ class Holders:
     def any_below(self, priority: int) -> bool:
         """Whether anything held is of lower priority."""
         return bool((self._columns["here"] & (self._columns["priority"] < priority)).any())
+
+
+def _leave(groups: dict[str, dict[str, Worker]], group: str | None, uid: str) -> None:
+    mates = groups.get(group or "", {})
+    mates.pop(uid, None)
+    if not mates:
+        groups.pop(group or "", None)
 
 
 def _of_spots(placed: Sequence[tuple[float, Spot]], now: float) -> dict[str, list[Any]]:

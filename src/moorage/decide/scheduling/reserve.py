@@ -54,14 +54,27 @@ def restarts(entries: Iterable[Entry], now: float) -> Iterator[tuple[str, Worker
             yield entry.worker.uid, entry.worker, at + KEPT_S
 
 
-def vacated(ended: Iterable[Worker], retry_at: Mapping[str, float], now: float) -> Iterator[tuple[str, Worker, float]]:
-    """Workers that failed and whose restart, or replacement, is not queued yet.
+def vacated(
+    ended: Iterable[Worker],
+    retry_at: Mapping[str, float],
+    replacements: Mapping[str, Mapping[str, Worker]],
+    now: float,
+) -> Iterator[tuple[str, Worker, float]]:
+    """Workers that failed and whose restart is not queued, or whose replacement not placed yet.
 
     Args:
         ended: those whose run, or deployment, goes on.
         retry_at: by uid of a deployment, when it makes the replacement.
+        replacements: by uid of a deployment, its workers that hold room.
     """
-    for worker in ended:
+    used: set[str] = set()
+    for worker in sorted(ended, key=lambda w: (w.ended_at or 0.0, w.uid)):
+        mates = replacements.get(worker.deployment or "", {})
+        later = (u for u, w in mates.items() if u not in used and (w.placed_at or 0.0) >= (worker.ended_at or 0.0))
+        replaced = min(later, default=None)
+        if replaced is not None:
+            used.add(replaced)
+            continue
         owner = worker.deployment or worker.uid
         until = max(worker.ended_at or 0.0, retry_at.get(owner, 0.0)) + KEPT_S
         if now < until:
