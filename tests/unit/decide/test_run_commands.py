@@ -190,9 +190,9 @@ def test_a_stopped_worker_is_cancelled_at_once_only_where_no_machine_runs_it(wor
 
 
 def test_a_place_that_was_given_and_not_picked_up_is_free_again() -> None:
-    change = stop(Worker(uid="wrk-1", state=WorkerState.PENDING, machine="mch-1")).change
+    change = stop(Worker(uid="wrk-1", state=WorkerState.PENDING, machine="mch-1", epoch=4)).change
     assert change is not None
-    assert Release("wrk-1") in change.writes
+    assert Release("wrk-1", 4) in change.writes
 
 
 def test_a_stop_without_words_has_the_default_cause() -> None:

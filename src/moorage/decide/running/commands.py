@@ -186,7 +186,7 @@ def stop_worker(worker: Worker, run: Run, now: float, *, actor: str, text: str |
     draft = Draft((worker,), now, actor)
     if (worker.state is WorkerState.PENDING and not worker.handed_over) or worker.state is WorkerState.DOWN:
         if worker.machine is not None and not worker.handed_over:
-            draft.write(Release(worker.uid))
+            draft.write(Release(worker.uid, worker.epoch))
         draft.step(worker, WorkerState.CANCELLED, "cancelled", why, stop=stop, ended_at=now, ready=False, waits=None)
     elif worker.state is WorkerState.PENDING or worker.state in ACTIVE_WORKER:
         draft.step(worker, WorkerState.STOPPING, "stop_requested", why, stop=stop, ready=False)

@@ -104,7 +104,7 @@ def stop(draft: Draft, policy: Policy, worker: Worker, cause: StopCause, why: Re
     asked |= {k: v for k, v in more.items() if v is not None}
     if current.state is WorkerState.PENDING and not current.handed_over:
         if current.machine is not None:
-            draft.write(Release(current.uid))
+            draft.write(Release(current.uid, current.epoch))
         draft.step(worker, WorkerState.CANCELLED, "cancelled", why, stop=asked, ended_at=draft.now, waits=None)
     elif current.state is WorkerState.PENDING or current.state in ACTIVE_WORKER:
         draft.step(worker, WorkerState.STOPPING, "stop_requested", why, stop=asked, ready=False)

@@ -204,7 +204,7 @@ class _Writer:
             step = Step(WorkerState.CANCELLED, "cancelled", why)
             fields: dict[str, Any] = {"stop": asked, "ended_at": self.now}
             yield Update("Worker", worker.uid, worker.version, (step,), fields)
-            yield Release(worker.uid)
+            yield Release(worker.uid, worker.epoch)
             return
         step = Step(WorkerState.STOPPING, "stop_requested", why)
         yield Update("Worker", worker.uid, worker.version, (step,), {"stop": asked, "ready": False})
