@@ -83,6 +83,16 @@ def test_a_copy_is_made_where_the_worker_is_and_the_drive_stays_as_it_was(
     assert "prepare.drive_filling" in told
 
 
+def test_work_waits_for_a_drive_that_is_made_later(two: Installation, tmp_path: Path) -> None:
+    drives = [{"name": "late", "target": str(tmp_path / "shown")}]
+    body = {"kind": "Run", "name": "early", "groups": [{"runtime": {"command": ["true"]}}], "drives": drives}
+    (tmp_path / "early.json").write_text(json.dumps(body))
+    two.moor("run", "-f", str(tmp_path / "early.json"), "--detach")
+    until(lambda: "The drive late does not exist" in two.moor("why", "early"), "the cause to be told")
+    two.moor("drives", "create", "late", "--size", "1KiB")
+    until(lambda: two.json("get", "run", "early")["state"] == "Completed", "the run to complete")
+
+
 def test_without_a_copy_another_machine_is_refused_with_the_cause(
     two: Installation, drive: Path, tmp_path: Path
 ) -> None:

@@ -92,9 +92,8 @@ def _from_variable(text: str, env: Mapping[str, str]) -> tuple[str, str]:
     key, equals, variable = text.partition("=")
     found = env.get(variable if equals else key)
     if found is None:
-        raise InvalidSpec(
-            f"--from-env {text}: there is no variable {variable if equals else key}", remedy="export it first"
-        )
+        said = f"the variable named for {key}" if equals else f"there is no variable {key}, or it"
+        raise InvalidSpec(f"--from-env: {said} is not set", remedy="export it first, and write KEY=VARIABLE")
     return key, found
 
 
