@@ -148,7 +148,16 @@ async def test_secrets_of_the_environment_are_not_left_on_disk(world):
     assert kept == []
 
 
-async def test_signal_dispositions_are_the_defaults(world):
+@pytest.fixture
+def in_the_background():
+    """As a script starts what it leaves behind: SIGINT and SIGQUIT ignored."""
+    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGINT, signal.SIGQUIT)]
+    yield
+    for number, was in before:
+        signal.signal(number, was)
+
+
+async def test_signal_dispositions_are_the_defaults(in_the_background, world):
     process = await world.start("/bin/sh", "-c", "grep -E 'SigIgn|SigBlk' /proc/self/status")
     await end_of(process)
     sets = dict(line.split(":\t") for line in logfile.tail(process.folder).splitlines())

@@ -8,8 +8,8 @@ import os
 from .cgroup import Cgroup
 from .kernel import WALL, start_ticks
 
-RESET_SIGNALS = (1, 2, 13, 15, 25)
-"""SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ: ignored or caught up to here, which the command must not inherit."""
+RESET_SIGNALS = (1, 2, 3, 13, 15, 25)
+"""SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGXFSZ: ignored or caught so far, which the command must not inherit."""
 
 
 class Launch:
