@@ -22,6 +22,7 @@ PIECE_BYTES = 32 << 10
 ASK_S, ASK_MAX_S = 0.02, 1.0
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 LAST_BYTES = 2048
+FIRST_SIZE_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 class ContainerCommand:
@@ -69,8 +70,15 @@ class ContainerCommand:
                 raise RunnerError(f"{api.name} refuses the command: {cause.message}", code="exec_failed") from cause
             return command
         if order.tty:
-            await command.resize(order.rows, order.columns)
+            await command._give_size(order.rows, order.columns)
         return command
+
+    async def _give_size(self, rows: int, columns: int) -> None:
+        """The first size: an engine that does not take it at the start refuses it until the command has begun."""
+        for pause_s in FIRST_SIZE_PAUSES_S:
+            if await self._is_resized(rows, columns):
+                return
+            await self._clock.sleep(pause_s)
 
     # Streams
 
@@ -118,10 +126,14 @@ class ContainerCommand:
 
     async def resize(self, rows: int, columns: int) -> None:
         """See `Command`."""
+        await self._is_resized(rows, columns)  # where it has ended meanwhile nothing needs a size
+
+    async def _is_resized(self, rows: int, columns: int) -> bool:
         try:
             await self._api.exec_resize(self._command, rows, columns)
         except EngineError:
-            return  # it has ended, or has not begun: the next size will do
+            return False
+        return True
 
     # Its end
 
