@@ -17,6 +17,7 @@ from moorage.decide.scheduling.order import minimum_of
 from moorage.domain.changes import Update
 from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.states import MachineState, WorkerState
+from tests.examples import examples
 from tests.memory_rows import START
 from tests.scheduling_world import SchedulingWorld, gpu_holders
 
@@ -42,7 +43,7 @@ ACT = st.one_of(
     st.tuples(st.just("wait"), st.integers(1, 4000)),
 )
 ACTS = st.lists(ACT, min_size=1, max_size=25)
-MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Life:
