@@ -11,6 +11,9 @@ from moorage.domain.errors import InvalidSpec
 
 SYNTAX = "https://github.com/google/re2/wiki/Syntax"
 
+MULTILINE = b"(?m)"
+"""In front of every pattern: `^` and `$` are the ends of a line."""
+
 Search = Callable[[bytes, int], "tuple[int, int] | None"]
 """Where the pattern is first found in a text from a position on: start and end."""
 
@@ -42,10 +45,11 @@ def _compiled(pattern: str) -> Any:
     options.log_errors = False
     options.never_nl = True
     try:
-        return re2.compile(b"(?m)" + pattern.encode("utf-8", "surrogateescape"), options)
+        return re2.compile(MULTILINE + pattern.encode("utf-8", "surrogateescape"), options)
     except re2.error as cause:
         why = cause.args[0] if cause.args else str(cause)
         told = why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)
+        told = told.replace(MULTILINE.decode(), "", 1)
         raise InvalidSpec(
             f"{pattern!r} cannot be searched for: {told}",
             remedy=f"write a regular expression of RE2 ({SYNTAX}); a backslash takes a character for itself",

@@ -1,7 +1,6 @@
 """`logs`: output of a model server or job, over all its workers, their crashes, replacements, sleeps and wakes."""
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ from moorage.cli.session import Session, command, examples
 from moorage.cli.watching import namespace_flag
 
 Json = dict[str, Any]
+Opening = Callable[[], tuple[Iterator[Json], bool]]
 
 
 @click.command(
@@ -46,11 +46,12 @@ def logs(session: Session, *, name: str, no_prefix: bool, timestamps: bool, **wh
     client = session.client
     chosen = {key: which.pop(key) for key in ("workers", "ranks", "groups")}
     try:
-        lines, several = session.first_found(
+        open_lines = session.first_found(
             lambda: _of_deployment(client, name, which, chosen),
             lambda: _of_run(client, name, which, chosen),
-            lambda: (_begun(client.workers.logs(name, **which)), False),
+            lambda: _of_worker(client, name, which),
         )
+        lines, several = open_lines()
         view = LogView(human=session.human, prefix=several and not no_prefix, timestamps=timestamps)
         for line in lines:
             view.show(line)
@@ -60,21 +61,20 @@ def logs(session: Session, *, name: str, no_prefix: bool, timestamps: bool, **wh
         raise Interrupted(f"moor logs {name} -f{namespace_flag(session)}") from None
 
 
-def _of_deployment(client: Any, name: str, which: Json, chosen: Json) -> tuple[Iterator[Json], bool]:
-    """Its lines, and whether they are of several workers."""
+def _of_deployment(client: Any, name: str, which: Json, chosen: Json) -> Opening:
+    """Where there is one of that name: how to get its lines, and whether they are of several workers."""
     deployment = client.deployments.get(name)
     if any(chosen.values()):
         raise click.UsageError("--worker, --rank and --group choose among the workers of a run; this is a deployment")
-    return _begun(client.deployments.logs(name, **which)), int(deployment.get("current_replicas") or 0) > 1
+    return lambda: (client.deployments.logs(name, **which), int(deployment.get("current_replicas") or 0) > 1)
 
 
-def _of_run(client: Any, name: str, which: Json, chosen: Json) -> tuple[Iterator[Json], bool]:
+def _of_run(client: Any, name: str, which: Json, chosen: Json) -> Opening:
     groups = ((client.runs.get(name).get("spec") or {}).get("groups")) or ()
     several = len(groups) > 1 or any(int(g.get("count") or 2) > 1 for g in groups)
-    return _begun(client.runs.logs(name, **which, **chosen)), several
+    return lambda: (client.runs.logs(name, **which, **chosen), several)
 
 
-def _begun(lines: Iterator[Json]) -> Iterator[Json]:
-    """The lines, once the first of them has come: only then is it known whether there is such a thing at all."""
-    first = next(lines, None)
-    return lines if first is None else chain((first,), lines)
+def _of_worker(client: Any, name: str, which: Json) -> Opening:
+    client.workers.get(name)
+    return lambda: (client.workers.logs(name, **which), False)
