@@ -22,6 +22,8 @@ RETRY_MAX_S = 30.0
 CONCURRENCY = 128
 STALE_AT_ONCE = 5
 """Stale versions in a row after which the key is not stepped again at once."""
+STALE_RETRY_S = 0.05
+"""Seconds until the next try then, doubling: whoever else writes these rows is likely to be done soon."""
 
 log = structlog.get_logger("moorage.control")
 
@@ -173,11 +175,14 @@ class KeyedLoop:
             self._wake.set()
 
     def _again(self, key: str) -> None:
-        self._stale[key] = self._stale.get(key, 0) + 1
-        if self._stale[key] <= STALE_AT_ONCE:
+        times = self._stale[key] = self._stale.get(key, 0) + 1
+        if times <= STALE_AT_ONCE:
             self._dirty[key] = None
-        else:
-            self._back_off(key)
+            return
+        wait_s = min(STALE_RETRY_S * 2.0 ** (times - STALE_AT_ONCE - 1), RETRY_MAX_S)
+        self._remind(key, self._clock.now() + wait_s)
+        if wait_s >= RETRY_S:
+            log.warning("rows keep moving on under this step", loop=self.name, key=key, times=times, again_in_s=wait_s)
 
     def _back_off(self, key: str) -> None:
         failures = self._failures.get(key, 0) + 1
