@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from moorage.decide.scheduling.fleet import Fleet
 from moorage.decide.scheduling.holders import Holders
 from moorage.decide.scheduling.order import Queue
-from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot
+from moorage.decide.scheduling.snapshot import Request, Room, SchedulingSnapshot
 from moorage.domain.nouns import Run, Worker
-from moorage.domain.states import TERMINAL_RUN, WorkerState
+from moorage.domain.states import TERMINAL_RUN, MachineState, WorkerState
 
 LOST = frozenset({WorkerState.FAILED, WorkerState.DOWN})
 
@@ -40,7 +40,12 @@ class Book:
         return book
 
     def room(self, room: Room) -> None:
-        """A machine joined or changed, or what is held there did."""
+        """A machine joined, changed or was removed, or what is held there did."""
+        uid = room.machine.uid
+        if room.machine.state is MachineState.REMOVED and uid in self.fleet:
+            row = self.fleet.row(uid)  # another machine may get it: nobody may go on to hold room of it
+            for holder in [h for h in self.holders if h.spot.row == row]:
+                self.holders.drop(holder.worker.uid)
         self.fleet.put(room)
 
     def worker(self, worker: Worker, run: Run | None, machine: str | None) -> None:
@@ -60,6 +65,13 @@ class Book:
             self.queue.put(worker, run)
         elif _is_tried_again(worker, run):
             self.ended[uid] = worker
+
+    def requests(self) -> dict[Request, int]:
+        """How many workers hold, or wait for, each kind of request."""
+        counts = dict(self.holders.mix)
+        for ask, count in self.queue.counts.items():
+            counts[ask.request] = counts.get(ask.request, 0) + count
+        return counts
 
     def forget(self, uid: str, *, but: bool = False) -> None:
         """A worker is gone (`but`: from all but those who hold room)."""
