@@ -16,9 +16,9 @@ from moorage.decide.scheduling.gang import Finder, Found
 from moorage.decide.scheduling.holders import NEVER, START_S, UNKNOWN, Ending, is_service
 from moorage.decide.scheduling.ledger import Ledger, Spot
 from moorage.decide.scheduling.order import Entry, Unit, units
+from moorage.decide.scheduling.policies import Policy
 from moorage.decide.scheduling.reserve import Head, Reservation
 from moorage.decide.scheduling.score import Mix
-from moorage.decide.scheduling.snapshot import Request
 from moorage.domain.states import WorkerState
 
 TRIES_MAX = 32
@@ -94,10 +94,10 @@ class Outcome:
         return sum(len(found) for found in self.alone) + sum(len(fill) for fill in self.fills)
 
 
-def decide(book: Book, now: float) -> Outcome:
-    """Place what fits, and say what everything else waits for."""
+def decide(book: Book, now: float, policy: Policy = Policy.FGD, draw: int = 0) -> Outcome:
+    """Place what fits, and say what everything else waits for; `policy` and its `draw` are for comparisons."""
     line = units(book.queue, book.holders.by_run, now)
-    work = _Pass(book, now, Ledger(book.fleet), _mix(book))
+    work = _Pass(book, now, Ledger(book.fleet), Mix.of(book.requests().items(), policy, draw))
     work.keep()
     if line.wake_at is not None:
         work.deadlines.append(line.wake_at)
@@ -106,13 +106,6 @@ def decide(book: Book, now: float) -> Outcome:
     return Outcome(
         tuple(work.placed), tuple(work.fills), tuple(work.waits), min(later, default=None), work.far.ledger, work.head
     )
-
-
-def _mix(book: Book) -> Mix:
-    counts: dict[Request, int] = dict(book.holders.mix)
-    for ask, count in book.queue.counts.items():
-        counts[ask.request] = counts.get(ask.request, 0) + count
-    return Mix.of(counts.items())
 
 
 Signature = tuple[object, ...]

@@ -15,6 +15,7 @@ import numpy as np
 
 from moorage.decide.scheduling.fleet import GPUS_MAX, Ints
 from moorage.decide.scheduling.ledger import Ledger
+from moorage.decide.scheduling.policies import Policy, plain_keys
 from moorage.decide.scheduling.snapshot import Ask, Request
 
 # Parts of a key, high to low: 62 bits, so that a key is one positive word and orders machines by itself.
@@ -32,14 +33,18 @@ class Mix:
     Args:
         fragments: for each number of free GPUs (0 to 64), how many of them are fragments for the mean of that work.
         cpu_milli, memory_bytes: what usually goes with one GPU.
+        policy: how machines are ordered; simulations compare others with production's.
+        draw: decides what a random policy does.
     """
 
     fragments: tuple[float, ...]
     cpu_milli: int = 0
     memory_bytes: int = 0
+    policy: Policy = Policy.FGD
+    draw: int = 0
 
     @staticmethod
-    def of(counts: Iterable[tuple[Request, int]]) -> "Mix":
+    def of(counts: Iterable[tuple[Request, int]], policy: Policy = Policy.FGD, draw: int = 0) -> "Mix":
         """The mix of these requests, each with how often it is seen.
 
         A worker of 1 and one of 8 GPUs are always thought of too: the smallest work there is, and a whole machine.
@@ -56,7 +61,7 @@ class Mix:
         shares = [
             sum(share for size, share in sizes.items() if size > free) / total * free for free in range(GPUS_MAX + 1)
         ]
-        return Mix(tuple(shares), _middle(cpu), _middle(memory))
+        return Mix(tuple(shares), _middle(cpu), _middle(memory), policy, draw)
 
 
 def _middle(values: list[float]) -> int:
@@ -65,6 +70,8 @@ def _middle(values: list[float]) -> int:
 
 def keys(ledger: Ledger, ask: Ask, rows: Ints, mix: Mix) -> Ints:
     """A number for each of these machines, all different: the lowest is the one to take."""
+    if mix.policy is not Policy.FGD:
+        return plain_keys(mix.policy, ledger, ask, rows, mix.draw)
     request, fleet = ask.request, ledger.fleet
     gpus = np.bitwise_count(ledger.gpus[rows]).astype(np.int64)
     cpu, memory = ledger.cpu[rows], ledger.memory[rows]
