@@ -89,11 +89,11 @@ def keys(ledger: Ledger, ask: Ask, rows: Ints, mix: Mix) -> Ints:
 
 def _fragments(mix: Mix, gpus: Ints, cpu: Ints, memory: Ints) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Expected fragments of machines with so much free."""
-    served = gpus
-    if mix.cpu_milli:
-        served = np.minimum(served, np.maximum(0, cpu) // mix.cpu_milli)
-    if mix.memory_bytes:
-        served = np.minimum(served, np.maximum(0, memory) // mix.memory_bytes)
+    served = gpus.copy()
+    for have, each in ((cpu, mix.cpu_milli), (memory, mix.memory_bytes)):
+        short = np.flatnonzero(have < gpus * each)  # few, and division is the dear part
+        if len(short):
+            served[short] = np.minimum(served[short], np.maximum(0, have[short]) // each)
     table = np.asarray(mix.fragments)
     found: np.ndarray[tuple[int], np.dtype[np.float64]] = table[served] + (gpus - served)
     return found
