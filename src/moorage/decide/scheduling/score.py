@@ -58,9 +58,10 @@ class Mix:
                 cpu.append(request.cpu_milli / request.gpus)
                 memory.append(request.memory_bytes / request.gpus)
         total = sum(sizes.values())
-        shares = [
-            sum(share for size, share in sizes.items() if size > free) / total * free for free in range(GPUS_MAX + 1)
-        ]
+        above, shares = total, []
+        for free in range(GPUS_MAX + 1):
+            above -= sizes.get(free, 0.0)
+            shares.append(max(0.0, above) / total * free)
         return Mix(tuple(shares), _middle(cpu), _middle(memory), policy, draw)
 
 
