@@ -66,11 +66,13 @@ class Store(Protocol):
         """Write all of it or nothing; returns after it is on disk.
 
         Raises:
-            StaleVersion: a row has moved on, or a GPU is already held, or a machine's limit would be exceeded.
+            StaleVersion: a row has moved on, or a GPU is already held, or a machine's limit or the quota of the namespace in
+                which something is placed would be exceeded.
             KeyReused: the key belongs to another intent.
             Fenced: the fence's lease passed on.
             IllegalTransition: a step is not in the table.
             Conflict: a live object of that kind, namespace and name exists already.
+            QuotaExceeded: a run, deployment or replica more than the namespace may have.
         """
         ...
 
@@ -111,7 +113,7 @@ class Store(Protocol):
         ...
 
     async def holdings(self, machine: str | None = None) -> list[Mapping[str, Any]]:
-        """Live holdings: {machine, worker, epoch, gpus, cpu_milli, memory_bytes}."""
+        """Live holdings: {machine, worker, epoch, gpus, cpu_milli, memory_bytes, namespace, models (of the GPUs)}."""
         ...
 
     async def tombstones(self, kind: type[Noun], namespace: str, name: str | None = None) -> list[Mapping[str, Any]]:

@@ -78,6 +78,13 @@ class Hold:
 
     Also written, with `gpus` empty, for workers without GPUs: CPU and memory are summed over holdings in the placing
     transaction and must not exceed the machine's `limit`.
+
+    Args:
+        limit_cpu_milli, limit_memory_bytes: of the machine; None: what is there is only written down.
+        namespace: whose quota it counts in; empty: nobody's.
+        models: of the GPUs, in their order, as far as they are known.
+        within_quota: refuse it where the namespace's quota, summed over all that is held, would be exceeded; False for
+            what is there already and is only written down.
     """
 
     machine: str
@@ -88,6 +95,9 @@ class Hold:
     memory_bytes: int = 0
     limit_cpu_milli: int | None = None
     limit_memory_bytes: int | None = None
+    namespace: str = ""
+    models: tuple[str, ...] = ()
+    within_quota: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ UID_PREFIX: Mapping[str, str] = MappingProxyType(
         "Worker": "wrk",
         "Machine": "mch",
         "Operation": "op",
+        "Namespace": "ns",
     }
 )
 """Kind word → what its uids begin with."""
@@ -56,6 +57,11 @@ def check_name(name: str, what: str = "name") -> str:
         f"{name!r} cannot be a {what}: it {problem if name else 'is empty'}",
         remedy=f"Use 1 to {NAME_MAX} small letters, digits and '-', beginning and ending with a letter or digit.",
     )
+
+
+def namespace_uid(name: str) -> str:
+    """The uid of the row about a namespace: there is one for each name, made when something is first set about it."""
+    return f"{UID_PREFIX['Namespace']}-{name}"
 
 
 def new_uid(kind: str, random_bytes: bytes) -> str:

@@ -14,6 +14,7 @@ from moorage.domain.reasons import Reason
 from moorage.domain.states import (
     DeploymentStatus,
     MachineState,
+    NamespaceState,
     OperationState,
     ReplicaStatus,
     RevisionState,
@@ -316,5 +317,26 @@ class Operation(Noun):
     lease_expires_at: float | None = None
 
 
-KINDS: Mapping[str, type[Noun]] = {k.kind: k for k in (Deployment, Revision, Replica, Run, Worker, Machine, Operation)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace(Noun):
+    """What people set about a namespace. Without a row it may use every machine and has no quota.
+
+    Its uid is `ids.namespace_uid` of its name, so that there is one row for each name.
+    """
+
+    kind: ClassVar[str] = "Namespace"
+
+    state: NamespaceState = NamespaceState.ACTIVE
+    made: bool = False
+    """a person made it; else it is there while something lives in it"""
+    description: str = ""
+    machines: JsonMap = field(default_factory=dict)
+    """labels that a machine must have for work of this namespace; none: every machine"""
+    limits: JsonMap = field(default_factory=dict)
+    """its quota: resource (as `domain.quotas` names them) -> at most so much"""
+
+
+KINDS: Mapping[str, type[Noun]] = {
+    k.kind: k for k in (Deployment, Revision, Replica, Run, Worker, Machine, Operation, Namespace)
+}
 """Every stored noun by its kind word."""

@@ -96,6 +96,12 @@ class MachineState(StrEnum):
     REMOVED = "Removed"
 
 
+class NamespaceState(StrEnum):
+    """A namespace has no life of its own: it is there."""
+
+    ACTIVE = "active"
+
+
 class OperationState(StrEnum):
     """A durable, keyed, resumable piece of work."""
 

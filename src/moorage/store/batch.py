@@ -12,7 +12,9 @@ from typing import Any
 
 from moorage.domain.changes import Change, Committed, Create, Fence, Hold, Key, Release, Remove, Update, Write
 from moorage.domain.errors import Conflict, Fenced, IllegalTransition, InvalidSpec, KeyReused, StaleVersion
+from moorage.domain.quotas import add
 from moorage.domain.transitions import Table
+from moorage.store import quotas
 from moorage.store.group import Group, HistoryValues, HoldingKey, NameKey
 from moorage.store.holds import hold, release
 from moorage.store.revising import By, history_line, revise
@@ -70,6 +72,8 @@ class Applier:
             return Committed({old.uid: old.version}, group.cursor(), now)
         new, lines = revised
         if new.shape.claims_name:
+            if group.used:
+                quotas.admit(group, {new.uid: new})
             names: dict[NameKey, str | None] = {}
             _claim(group, names, old, new)
             group.rename(names)
@@ -191,6 +195,8 @@ class _Draft:
     def keep(self, key: Key | None) -> Committed:
         """Make the draft part of its group."""
         group = self.group
+        if group.used:
+            quotas.admit(group, self.rows)
         group.rows.update(self.rows)
         group.history += self.history
         if self.rest is not None:
@@ -201,14 +207,21 @@ class _Draft:
         group = self.group
         group.rename(rest.names)
         for holding, taken in rest.held.items():
-            group.let_go(holding)
+            _count(group, group.let_go(holding), -1)
             if taken is not None:
                 group.hold(taken)
+                _count(group, taken, 1)
         group.buried.update(values[0] for values in rest.tombstones)
         group.tombstones += rest.tombstones
         for values in rest.new_keys:
             group.keys[values[0], values[1]] = (values[2], values[3])
         group.new_keys += rest.new_keys
+
+
+def _count(group: Group, hold: Hold | None, times: int) -> None:
+    """Keep the sums of a namespace whose use this group adds to."""
+    if hold is not None and hold.namespace in group.used:
+        add(group.used[hold.namespace], quotas.amounts_of(hold), times)
 
 
 def _loaded(group: Group, write: Update | Remove) -> Image:

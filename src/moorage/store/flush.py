@@ -6,6 +6,7 @@ In that order a name or a GPU given up in the group is free for whoever takes it
 
 from collections.abc import Callable
 from functools import partial
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any
 
@@ -86,9 +87,13 @@ class Flusher:
             self._sql.delete(held, ("worker", "epoch")).run(connection, gone)
         if come:
             self._sql.insert(held).run(
-                connection, [(h.worker, h.epoch, h.machine, h.cpu_milli, h.memory_bytes) for h in come]
+                connection, [(h.worker, h.epoch, h.machine, h.cpu_milli, h.memory_bytes, h.namespace) for h in come]
             )
-            taken = [(h.machine, gpu, h.worker, h.epoch) for h in come for gpu in h.gpus]
+            taken = [
+                (h.machine, gpu, h.worker, h.epoch, h.namespace, model)
+                for h in come
+                for gpu, model in zip_longest(h.gpus, h.models[: len(h.gpus)], fillvalue="")
+            ]
             self._sql.insert(gpus).run(connection, taken)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moorage.domain.changes import Hold
+from moorage.domain.quotas import Amounts
 from moorage.store.rows import Image
 
 HISTORY = (
@@ -53,6 +54,8 @@ class Group:
         keys: idempotency keys: (intent, result as JSON).
         leases: generation of each held lease.
         held_before, held: holdings as loaded and as changed, with their keys by machine and by worker.
+        used: what namespaces with a quota hold and have, by resource; only of those whose use the group adds to.
+        limits: quotas by namespace, each with the row it was read from.
         buried: uids that were removed for good.
     """
 
@@ -69,6 +72,8 @@ class Group:
     held: dict[HoldingKey, Hold] = field(default_factory=dict)
     held_on: dict[str, set[HoldingKey]] = field(default_factory=dict)
     held_by: dict[str, set[HoldingKey]] = field(default_factory=dict)
+    used: dict[str, dict[str, int]] = field(default_factory=dict)
+    limits: dict[str, tuple[Image, Amounts]] = field(default_factory=dict)
     buried: set[str] = field(default_factory=set)
     history: list[HistoryValues] = field(default_factory=list)
     tombstones: list[tuple[Any, ...]] = field(default_factory=list)
@@ -98,9 +103,10 @@ class Group:
         self.held_on.setdefault(hold.machine, set()).add(key)
         self.held_by.setdefault(hold.worker, set()).add(key)
 
-    def let_go(self, key: HoldingKey) -> None:
-        """Forget a holding, if there is one."""
+    def let_go(self, key: HoldingKey) -> Hold | None:
+        """Forget a holding, if there is one; it is the answer."""
         hold = self.held.pop(key, None)
         if hold is not None:
             self.held_on[hold.machine].discard(key)
             self.held_by[hold.worker].discard(key)
+        return hold

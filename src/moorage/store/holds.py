@@ -1,11 +1,12 @@
 """Holdings: whole GPUs and shares of CPU and memory of a machine, held by a worker's epoch.
 
 Checked against what the group's transaction loaded under lock and what its earlier changes took, so that two decisions
-can never both win the same GPU or the last free memory. Called by `batch.py`; pure.
+can never both win the same GPU, the last free memory or the last of a quota. Called by `batch.py`; pure.
 """
 
 from moorage.domain.changes import Hold, Release
 from moorage.domain.errors import StaleVersion
+from moorage.store import quotas
 from moorage.store.group import Group, HoldingKey
 
 Drafted = dict[HoldingKey, Hold | None]
@@ -16,7 +17,7 @@ def hold(group: Group, drafted: Drafted, write: Hold) -> None:
     """Take what `write` asks for.
 
     Raises:
-        StaleVersion: a GPU of it is held, or the machine's limit would be exceeded.
+        StaleVersion: a GPU of it is held, or the machine's limit or the namespace's quota would be exceeded.
     """
     key = (write.worker, write.epoch)
     if drafted.get(key) is not None or (key not in drafted and key in group.held):
@@ -32,6 +33,8 @@ def hold(group: Group, drafted: Drafted, write: Hold) -> None:
     cpu, memory = sum(h.cpu_milli for h in here), sum(h.memory_bytes for h in here)
     _within("cpu_milli", write.limit_cpu_milli, cpu, write.cpu_milli, write.machine)
     _within("memory_bytes", write.limit_memory_bytes, memory, write.memory_bytes, write.machine)
+    if write.within_quota and write.namespace:
+        quotas.check_hold(group, drafted, write)
     drafted[key] = write
 
 

@@ -14,6 +14,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from moorage.domain.changes import Change, Create, Hold, Release, Update
+from moorage.domain.ids import namespace_uid
+from moorage.domain.nouns import Deployment, Namespace
+from moorage.store import quotas
 from moorage.store.cursors import Cursors, Position
 from moorage.store.group import Group
 from moorage.store.rows import Image, Shape, image_from
@@ -22,6 +25,8 @@ from moorage.store.tables import NAMED_ONCE
 
 CACHED_ROWS_MAX = 8192
 """Rows kept between groups: about 4 KB each, more than a busy control plane touches again and again."""
+
+NAMESPACE = Namespace.kind
 
 _MACHINE_LOCKS = 0x6D6F6F72
 """Class of the advisory locks (PostgreSQL shares one number space with every other application of the database)."""
@@ -42,6 +47,12 @@ class _Needs:
     leases: set[str] = field(default_factory=set)
     machines: set[str] = field(default_factory=set)
     workers: set[str] = field(default_factory=set)
+    placing: dict[str, None] = field(default_factory=dict)
+    """namespaces whose quota placements count in"""
+    adding: dict[str, None] = field(default_factory=dict)
+    """namespaces in which something is made that their quota may count"""
+    resized: set[str] = field(default_factory=set)
+    """deployments whose spec changes, and perhaps their number of replicas"""
 
 
 class Loader:
@@ -69,9 +80,9 @@ class Loader:
         self._load_leases(connection, needs, group)
         self._load_keys(connection, needs, group)
         self._load_holdings(connection, needs, group)
-        for kind in sorted(needs.uids):
+        for kind in sorted(needs.uids.keys() - {NAMESPACE}):
             self._load_rows(connection, kind, needs.uids[kind], group)
-        group.rows = dict(group.base)
+        self._load_namespaces(connection, needs, group)
         self._load_names(connection, needs, group)
         self._load_place(connection, group)
         return group
@@ -157,6 +168,18 @@ class Loader:
         for values in statement.rows(connection, uids=self._sql.many(uids)):
             group.base[values[0]] = image_from(shape, values)
 
+    def _load_namespaces(self, connection: sa.Connection, needs: _Needs, group: Group) -> None:
+        """Lock the namespaces that are written or whose quota is asked for, then read what those have by now."""
+        resized = (group.base[uid].namespace for uid in needs.resized if uid in group.base)
+        adding = dict.fromkeys((*needs.adding, *resized))
+        uids = {**needs.uids.get(NAMESPACE, {}), **{namespace_uid(ns): None for ns in (*needs.placing, *adding)}}
+        if uids:
+            self._load_rows(connection, NAMESPACE, uids, group)
+        group.rows = dict(group.base)
+        if uids:
+            written = needs.uids.get(NAMESPACE, {})
+            quotas.load(self._sql, connection, group, placing=needs.placing, adding=adding, written=written)
+
     def _load_names(self, connection: sa.Connection, needs: _Needs, group: Group) -> None:
         if self._sql.postgres:
             # An index holds a name to one kind; that no other kind takes it meanwhile is held by a lock on the name.
@@ -236,7 +259,10 @@ def read_holdings(
 
     def select() -> sa.Select[Any]:
         joined = sa.outerjoin(held, gpu, (gpu.c.worker == held.c.worker) & (gpu.c.epoch == held.c.epoch))
-        columns = (held.c.machine, held.c.worker, held.c.epoch, held.c.cpu_milli, held.c.memory_bytes, gpu.c.gpu)
+        columns = (
+            *(held.c.machine, held.c.worker, held.c.epoch, held.c.cpu_milli, held.c.memory_bytes, held.c.namespace),
+            *(gpu.c.gpu, gpu.c.model),
+        )
         every = sa.select(*columns).select_from(joined).order_by(held.c.machine, held.c.worker, held.c.epoch, gpu.c.gpu)
         if machines is None:
             return every
@@ -245,10 +271,16 @@ def read_holdings(
     statement = sql.cached(("holdings", machines is None), select)
     given = {} if machines is None else {"machines": sql.many(machines), "workers": sql.many(workers)}
     found: dict[tuple[str, int], Hold] = {}
-    for machine, worker, epoch, cpu_milli, memory_bytes, number in statement.rows(connection, **given):
+    for machine, worker, epoch, cpu_milli, memory_bytes, namespace, gpu_index, model in statement.rows(
+        connection, **given
+    ):
         before = found.get((worker, epoch))
-        gpus = (*(before.gpus if before else ()), *((number,) if number is not None else ()))
-        found[worker, epoch] = Hold(machine, worker, epoch, gpus, cpu_milli, memory_bytes)
+        gpus, models = (before.gpus, before.models) if before else ((), ())
+        if gpu_index is not None:
+            gpus, models = (*gpus, gpu_index), (*models, model)
+        found[worker, epoch] = Hold(
+            machine, worker, epoch, gpus, cpu_milli, memory_bytes, namespace=namespace, models=models
+        )
     return list(found.values())
 
 
@@ -262,9 +294,13 @@ def _needs(changes: Sequence[Change]) -> _Needs:
         for write in change.writes:
             if isinstance(write, Update):
                 needs.uids[write.kind][write.uid] = None
+                if write.kind == Deployment.kind and "spec" in write.fields:
+                    needs.resized.add(write.uid)
             elif isinstance(write, Hold):
                 needs.machines.add(write.machine)
                 needs.workers.add(write.worker)
+                if write.within_quota and write.namespace:
+                    needs.placing[write.namespace] = None
             elif isinstance(write, Release):
                 needs.workers.add(write.worker)
             elif isinstance(write, Create):
@@ -279,5 +315,6 @@ def _need_created(needs: _Needs, write: Create) -> None:
     needs.uids[row.kind][row.uid] = None
     needs.created.add(row.uid)
     if row.kind in NAMED_ONCE and not getattr(row, "deployment", None):
+        needs.adding[row.namespace] = None
         for kind in NAMED_ONCE:  # they share their names, so whoever makes one looks at both
             needs.names.setdefault(kind, set()).add((row.namespace, row.name))

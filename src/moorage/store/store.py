@@ -149,10 +149,10 @@ class SqlStore:
         await self._writer.submit(lambda c, _: leases.release(self._sql, c, lease.name, lease.generation))
 
     async def holdings(self, machine: str | None = None) -> list[Mapping[str, Any]]:
-        """Live holdings: {machine, worker, epoch, gpus, cpu_milli, memory_bytes}."""
+        """Live holdings: {machine, worker, epoch, gpus, cpu_milli, memory_bytes, namespace, models}."""
         machines = None if machine is None else [machine]
         found = await self._read(lambda c: read_holdings(self._sql, c, machines))
-        names = ("machine", "worker", "epoch", "gpus", "cpu_milli", "memory_bytes")
+        names = ("machine", "worker", "epoch", "gpus", "cpu_milli", "memory_bytes", "namespace", "models")
         return [{n: getattr(hold, n) for n in names} for hold in found]
 
     async def tombstones(self, kind: type[Noun], namespace: str, name: str | None = None) -> list[Mapping[str, Any]]:

@@ -78,6 +78,9 @@ def build(*, postgres: bool) -> Tables:
             sa.Column("machine", sa.Text, nullable=False, index=True),
             sa.Column("cpu_milli", sa.BigInteger, nullable=False),
             sa.Column("memory_bytes", sa.BigInteger, nullable=False),
+            sa.Column("namespace", sa.Text, nullable=False, server_default=""),
+            # Quotas are summed from the index alone.
+            sa.Index("holding_by_namespace", "namespace", "cpu_milli", "memory_bytes"),
         ),
         holding_gpus=sa.Table(
             "holding_gpu",
@@ -86,6 +89,9 @@ def build(*, postgres: bool) -> Tables:
             sa.Column("gpu", sa.BigInteger, primary_key=True, autoincrement=False),
             sa.Column("worker", sa.Text, nullable=False, index=True),
             sa.Column("epoch", sa.BigInteger, nullable=False),
+            sa.Column("namespace", sa.Text, nullable=False, server_default=""),
+            sa.Column("model", sa.Text, nullable=False, server_default=""),
+            sa.Index("holding_gpu_by_namespace", "namespace", "model"),
         ),
         tombstones=_tombstone(meta),
         secrets=sa.Table(

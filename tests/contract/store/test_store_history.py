@@ -179,9 +179,10 @@ async def test_a_pruned_cursor_is_gone_and_the_rest_of_history_stays(store: SqlS
 
 
 async def test_holdings_say_who_holds_what(store: SqlStore) -> None:
-    await store.commit(change(Hold("m1", "w1", 1, (0, 2), 500, 2**33), Hold("m2", "w2", 4, (), 250, 2**20)))
+    whose = {"namespace": "a", "models": ("H100", "A100")}
+    await store.commit(change(Hold("m1", "w1", 1, (0, 2), 500, 2**33, **whose), Hold("m2", "w2", 4, (), 250, 2**20)))
     assert await store.holdings("m1") == [
-        {"machine": "m1", "worker": "w1", "epoch": 1, "gpus": (0, 2), "cpu_milli": 500, "memory_bytes": 2**33}
+        {"machine": "m1", "worker": "w1", "epoch": 1, "gpus": (0, 2), "cpu_milli": 500, "memory_bytes": 2**33, **whose}
     ]
     assert [h["worker"] for h in await store.holdings()] == ["w1", "w2"]
     await store.commit(change(Release("w1")))

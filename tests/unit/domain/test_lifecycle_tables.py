@@ -88,6 +88,9 @@ CONTRACT = {
         stopping       > stopped
         error          > loading pulling stopping stopped
     """,
+    "Namespace": """
+        active >
+    """,
 }
 
 EDGES = {
@@ -198,6 +201,7 @@ EDGES = {
         restarts_exhausted loading running > error
         failed             pulling loading > error
     """,
+    "Namespace": "",
 }
 
 INITIAL = {
@@ -208,6 +212,7 @@ INITIAL = {
     "Deployment": {"created", "paused"},
     "Revision": {"candidate"},
     "Operation": {"pending"},
+    "Namespace": {"active"},
     "Runner": {"stopped"},
 }
 

@@ -9,7 +9,18 @@ core); see `reasons.render`. Work in another namespace is never named: such a pa
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from moorage.domain.catalogue import deployments, guard, machines, operations, placement, replicas, runs, stops, workers
+from moorage.domain.catalogue import (
+    deployments,
+    guard,
+    machines,
+    namespaces,
+    operations,
+    placement,
+    replicas,
+    runs,
+    stops,
+    workers,
+)
 from moorage.domain.reason_types import ReasonType
 
 ANOTHER_NAMESPACE = "work in another namespace"
@@ -23,6 +34,7 @@ GROUPS: Mapping[str, tuple[ReasonType, ...]] = MappingProxyType(
         "The queue": placement.QUEUE,
         "Why a machine does not take a worker": placement.NODES,
         "Machines and gateways": machines.ENTRIES,
+        "Namespaces": namespaces.ENTRIES,
         "Deployments": deployments.ENTRIES,
         "Replicas": replicas.ENTRIES,
         "Revisions": deployments.REVISIONS,

@@ -175,6 +175,12 @@ NODES = (
         advice="Add the machine to the node selection, or drop the selection.",
     ),
     impossible(
+        "node.outside_pool",
+        "The namespace may use only machines labelled {labels}",
+        "labels",
+        advice="Label the machine, or have an administrator change which machines the namespace may use.",
+    ),
+    impossible(
         "node.lacks_label",
         "The machine lacks the label {k}={v}",
         "k",

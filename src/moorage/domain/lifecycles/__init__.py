@@ -8,9 +8,10 @@ tables and from each module's `TRIGGERS` (trigger word → one sentence).
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from moorage.domain.lifecycles import deployment, machine, operation, replica, revision, run, runner, worker
+from moorage.domain.lifecycles import deployment, machine, namespace, operation, replica, revision, run, runner, worker
 from moorage.domain.lifecycles.deployment import DEPLOYMENT
 from moorage.domain.lifecycles.machine import MACHINE
+from moorage.domain.lifecycles.namespace import NAMESPACE
 from moorage.domain.lifecycles.operation import OPERATION
 from moorage.domain.lifecycles.replica import REPLICA
 from moorage.domain.lifecycles.revision import REVISION
@@ -20,7 +21,7 @@ from moorage.domain.lifecycles.worker import WORKER
 from moorage.domain.transitions import Table
 
 TABLES: Mapping[str, Table] = MappingProxyType(
-    {t.noun: t for t in (DEPLOYMENT, REVISION, REPLICA, RUN, WORKER, MACHINE, OPERATION, RUNNER)}
+    {t.noun: t for t in (DEPLOYMENT, REVISION, REPLICA, RUN, WORKER, MACHINE, OPERATION, NAMESPACE, RUNNER)}
 )
 """Every table by the noun's kind word (`Worker`)."""
 
@@ -33,6 +34,7 @@ TRIGGERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         WORKER.noun: worker.TRIGGERS,
         MACHINE.noun: machine.TRIGGERS,
         OPERATION.noun: operation.TRIGGERS,
+        NAMESPACE.noun: namespace.TRIGGERS,
         RUNNER.noun: runner.TRIGGERS,
     }
 )
@@ -41,6 +43,7 @@ TRIGGERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 __all__ = [
     "DEPLOYMENT",
     "MACHINE",
+    "NAMESPACE",
     "OPERATION",
     "REPLICA",
     "REVISION",
