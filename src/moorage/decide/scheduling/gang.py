@@ -56,6 +56,8 @@ class Finder:
 
     def _ranked(self, ask: Ask) -> list[int]:
         rows = np.flatnonzero(mask(self.ledger, ask))
+        if not len(rows):
+            return []  # most looks at a full cluster end here
         ranked: list[int] = rows[np.argsort(keys(self.ledger, ask, rows, self.mix))].tolist()
         return ranked
 
