@@ -11,14 +11,16 @@ from typing import Any
 from moorage.decide.scheduling.assign import Wait
 from moorage.decide.scheduling.book import Book, room_of
 from moorage.decide.scheduling.cycle import Cycle, run_cycle
-from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot, owners_of
+from moorage.decide.scheduling.snapshot import Room, SchedulingSnapshot, labels_of, owners_of
 from moorage.domain.changes import Release, Step, Update
 from moorage.domain.nouns import Machine, Run, Worker
+from moorage.domain.quotas import add, held
 from moorage.domain.reasons import reason
 from moorage.domain.states import RunState, WorkerState
 from tests.memory_rows import MemoryRows
 
 GIB = 1 << 30
+HOLDING = ("machine", "worker", "epoch", "gpus", "models", "namespace", "cpu_milli", "memory_bytes")
 ENDED = (WorkerState.COMPLETED, WorkerState.FAILED, WorkerState.CANCELLED)
 
 
@@ -31,6 +33,13 @@ def gpus(count: int, model: str = "H100", memory: int = 80, **more: Any) -> tupl
 
 class SchedulingWorld(MemoryRows):
     """Runs and machines at a time that moves when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits: dict[str, dict[str, int]] = {}
+        """quotas by namespace"""
+        self.pools: dict[str, dict[str, str]] = {}
+        """labels of the machines that a namespace may use"""
 
     def machine(self, name: str, gpu_count: int = 8, **fields: Any) -> Machine:
         """A machine with so many GPUs, ready."""
@@ -88,7 +97,24 @@ class SchedulingWorld(MemoryRows):
     def snapshot(self) -> SchedulingSnapshot:
         """Input of a cycle."""
         runs = {r.uid: r for r in self.of(Run)}
-        return SchedulingSnapshot(self.now, self.pending(), runs, self.rooms(), self.standing())
+        pools = {ns: labels_of(labels) for ns, labels in self.pools.items()}
+        rooms, standing = self.rooms(), self.standing()
+        return SchedulingSnapshot(self.now, self.pending(), runs, rooms, standing, self.held(), self.limits, pools)
+
+    def held(self) -> dict[str, list[dict[str, Any]]]:
+        """Holdings by machine, as the store gives them."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for hold in self.holds.values():
+            found.setdefault(hold.machine, []).append({f: getattr(hold, f) for f in HOLDING})
+        return found
+
+    def used(self, namespace: str) -> dict[str, int]:
+        """What a namespace holds."""
+        sums: dict[str, int] = {}
+        for hold in self.holds.values():
+            if hold.namespace == namespace:
+                add(sums, held(len(hold.gpus), hold.models, hold.cpu_milli, hold.memory_bytes))
+        return sums
 
     def book(self) -> Book:
         """The same as a book, with those that just failed."""

@@ -115,7 +115,7 @@ def _waiting(book: Book, entry: Entry, outcome: Outcome, now: float) -> Answer:
     }
     if wait is not None:
         found["reason"] = wait_reason(book, outcome, wait).to_wire()
-        remedies = whatif.remedies(book, unit, now)
+        remedies = [*whatif.raised_quota(book, wait, now), *whatif.remedies(book, unit, now)]
         found["changes"] = [{"change": r.change, "effect": r.effect, "verified": True} for r in remedies]
     return found
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from moorage.control.drives import with_drives
 from moorage.decide.scheduling.book import Book, room_of
-from moorage.decide.scheduling.snapshot import Room, owners_of
+from moorage.decide.scheduling.order import Queue
+from moorage.decide.scheduling.snapshot import Room, labels_of, owners_of
 from moorage.domain.changes import Change, HistoryRow, Update
-from moorage.domain.nouns import Deployment, Machine, Run, Worker
+from moorage.domain.nouns import Deployment, Machine, Namespace, Run, Worker
 from moorage.domain.states import DeploymentStatus, MachineState, WorkerState
 from moorage.ports import Clock, Store
 
@@ -62,6 +63,8 @@ class FleetKeeper:
                 self._machines.add(row.object_uid)
                 if self._drives:
                     self.doubt()  # a drive on it may be usable now, or not any more, by work that goes elsewhere
+            elif row.object_kind == Namespace.kind:
+                self.doubt()  # every worker of it may be waiting for something else now
 
     def wrote(self, change: Change) -> None:
         """The scheduler's own change is on disk; the feed will say so later."""
@@ -102,11 +105,17 @@ class FleetKeeper:
         known = {w.uid: w for w in (*waiting, *lost)}
         missing = sorted({str(h["worker"]) for here in self._held.values() for h in here} - known.keys())
         known |= {w.uid: w for w in (await self._store.find(Worker, uid=missing) if missing else ())}
-        self._runs, self._book, self._drives = {}, Book(), False
+        self._runs, self._book, self._drives = {}, await self._new_book(), False
         await self._load_runs({w.run for w in known.values()})
         for machine in await self._store.find(Machine):
             self._put_machine(machine, known)
         await self._put_workers(known.values())
+
+    async def _new_book(self) -> Book:
+        """An empty one, with what is set about namespaces."""
+        namespaces = await self._store.find(Namespace)
+        pools = {n.name: labels_of(n.machines) for n in namespaces if n.machines}
+        return Book(queue=Queue(pools=pools), limits={n.name: dict(n.limits) for n in namespaces if n.limits})
 
     async def _catch_up(self) -> None:
         workers, runs, machines = self._workers, self._changed_runs, self._machines
@@ -166,6 +175,8 @@ class FleetKeeper:
         if machine.state is MachineState.REMOVED:
             self._held.pop(machine.uid, None)
         held = self._held.get(machine.uid, [])
+        if self._book.limits:
+            self._book.usage.put(machine.uid, held)
         owners = (self._owners(str(h["worker"]), rows) for h in held)
         self._book.room(room_of(Room(machine), held, owners))
 

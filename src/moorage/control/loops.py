@@ -19,7 +19,7 @@ from moorage.control.work import WorkBoard
 from moorage.decide.scheduling.cycle import ACTOR as SCHEDULING_ACTOR
 from moorage.decide.serving.cycle import ACTOR as SERVING_ACTOR
 from moorage.domain.changes import Fence, HistoryRow
-from moorage.domain.nouns import Deployment, Machine, Worker
+from moorage.domain.nouns import Deployment, Machine, Namespace, Worker
 from moorage.domain.states import ACTIVE_WORKER, ENDED_WORKER, WorkerState
 from moorage.ports import Clock, Store
 
@@ -126,7 +126,7 @@ class Loops:
     async def _follow(self, after: str) -> None:
         async for rows in self._store.follow(after):
             self._scheduling_step.keeper.note(rows)
-            if any(_moves_places(r) for r in rows):
+            if any(_moves_places(r) or r.object_kind == Namespace.kind for r in rows):
                 self._scheduling.mark(FLEET)  # first: a replacement waits for its place, everything else can follow
             self._mark_roots(rows)
             self._mark_runs(self._runs_step.concerned_by(rows))

@@ -104,8 +104,13 @@ def worker_object(row: Worker, machines: Mapping[str, Machine]) -> JsonObject:
         "address": row.address,
         "ports": document(row.ports),
         "process": document(row.process),
-        "placement": plain(row.placement),
+        "placement": _placement(row),
     }
+
+
+def _placement(row: Worker) -> JsonObject | None:
+    """Why it has no place; not whom it had stopped, which may be work of another namespace."""
+    return None if row.placement is None else {k: v for k, v in plain(row.placement).items() if k != "plan"}
 
 
 def machine_name(uid: str | None, machines: Mapping[str, Machine]) -> str | None:

@@ -16,6 +16,7 @@ from moorage.decide.running.heartbeats import given_up, may_return
 from moorage.decide.running.liveness import Place, release
 from moorage.domain.changes import Fence, Hold
 from moorage.domain.nouns import Machine, Run, Worker
+from moorage.domain.quotas import models_of
 from moorage.domain.reasons import reason
 from moorage.domain.states import ACTIVE_WORKER, ENDED_WORKER, TERMINAL_RUN, MachineState, WorkerState
 
@@ -86,7 +87,7 @@ def reconcile(
         else:
             stop.append(process.worker)
             if process.alive:
-                taken.hold(draft, _hold_until_gone(machine, process))
+                taken.hold(draft, _hold_until_gone(machine, process, worker))
     if machine.state in SETTLING:
         for worker in by_uid.values():
             if worker.machine == machine.uid and (worker.uid, worker.epoch) not in here:
@@ -111,9 +112,11 @@ class Taken:
         """Take a place unless it is held; a GPU that was given away meanwhile stays with who has it."""
         place = (hold.worker, hold.epoch)
         if place not in self.gpus:
-            free = tuple(g for g in hold.gpus if g not in self.by_others(place))
-            self.gpus[place] = frozenset(free)
-            draft.write(replace(hold, gpus=free))
+            taken, pairs = self.by_others(place), zip(hold.gpus, hold.models, strict=True)
+            free = [(gpu, model) for gpu, model in pairs if gpu not in taken]
+            gpus = tuple(gpu for gpu, _ in free)
+            self.gpus[place] = frozenset(gpus)
+            draft.write(replace(hold, gpus=gpus, models=tuple(model for _, model in free)))
 
 
 def _ours(worker: Worker, process: HeldProcess, machine: Machine, runs: Mapping[str, Run], taken: Taken) -> bool:
@@ -154,10 +157,12 @@ def _hold_again(worker: Worker, machine: Machine) -> Hold:
         gpus=worker.gpus,
         cpu_milli=int(request.get("cpu_milli") or 0),
         memory_bytes=int(request.get("memory_bytes") or 0),
+        namespace=worker.namespace,
+        models=models_of(machine.capacity, worker.gpus),
     )
 
 
-def _hold_until_gone(machine: Machine, process: HeldProcess) -> Hold:
+def _hold_until_gone(machine: Machine, process: HeldProcess, worker: Worker | None) -> Hold:
     """What must not run here is there until it is proven gone: by its machine's word, what it was started with."""
     return Hold(
         machine=machine.uid,
@@ -166,6 +171,8 @@ def _hold_until_gone(machine: Machine, process: HeldProcess) -> Hold:
         gpus=process.gpus,
         cpu_milli=process.cpu_milli,
         memory_bytes=process.memory_bytes,
+        namespace=worker.namespace if worker is not None else "",
+        models=models_of(machine.capacity, process.gpus),
     )
 
 

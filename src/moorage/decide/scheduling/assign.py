@@ -5,8 +5,7 @@ no head. One plan of preemption is made a cycle, so that each sees what the one 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass, field, replace
 
 from moorage.decide.scheduling import bulk, preempt, reserve
 from moorage.decide.scheduling.book import Book
@@ -17,48 +16,17 @@ from moorage.decide.scheduling.holders import NEVER, START_S, UNKNOWN, Ending, i
 from moorage.decide.scheduling.ledger import Ledger, Spot
 from moorage.decide.scheduling.order import Entry, Unit, units
 from moorage.decide.scheduling.policies import Policy
+from moorage.decide.scheduling.quota import Budget
 from moorage.decide.scheduling.reserve import Head, Reservation
 from moorage.decide.scheduling.score import Mix
+from moorage.decide.scheduling.waiting import Wait, Why
 from moorage.domain.states import WorkerState
+
+__all__ = ["TRIES_MAX", "Outcome", "Wait", "Why", "decide"]
 
 TRIES_MAX = 32
 """Different kinds of units for which room in the future, or victims, are looked for in one cycle. What comes after them
 waits a cycle longer for its reservation; each look simulates the fleet some twenty times."""
-
-
-class Why(Enum):
-    """What a unit waits for."""
-
-    ROOM = "room"
-    """it fits nowhere, and nothing that ends by itself would change that"""
-    HEAD = "head"
-    BEHIND = "behind"
-    """there is none left for it beside the head"""
-    STOPPING = "stopping"
-    """others are being stopped for it, as of this cycle"""
-    PLANNED = "planned"
-    """others were stopped for it and are not gone yet"""
-    FABRIC = "fabric"
-    """only its patience keeps it waiting"""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Wait:
-    """A unit that waits.
-
-    Args:
-        until: when this wait ends at the latest, where that is known.
-        behind: the head it waits behind.
-        plan: whom it has stopped.
-        left: how many of those are not gone.
-    """
-
-    unit: Unit
-    why: Why
-    until: float | None = None
-    behind: Unit | None = None
-    plan: preempt.Plan | None = None
-    left: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,6 +67,7 @@ def decide(book: Book, now: float, policy: Policy = Policy.FGD, draw: int = 0) -
     line = units(book.queue, book.holders.by_run, now)
     work = _Pass(book, now, Ledger(book.fleet), Mix.of(book.requests().items(), policy, draw))
     work.keep()
+    work.budget.settle(line.units)
     if line.wake_at is not None:
         work.deadlines.append(line.wake_at)
     work.walk(line.units)
@@ -128,6 +97,7 @@ class _Pass:
     fills: list[Fill] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     deadlines: list[float] = field(default_factory=list)
+    budget: Budget = field(init=False)
     _kept: dict[str, list[Reservation]] = field(default_factory=dict)
     _unplaced: set[str] = field(default_factory=set)
     """runs whose gang did not get its places"""
@@ -139,6 +109,7 @@ class _Pass:
 
     def __post_init__(self) -> None:
         self.near = self.far = Finder(self.ledger, self.mix)
+        self.budget = Budget.of(self.book.fleet, self.book.limits, self.book.usage)
 
     # Keep
 
@@ -152,6 +123,7 @@ class _Pass:
         ]
         for kept in [*planned, *reserve.keep(self.ledger, wanted)]:
             self._kept.setdefault(kept.owner, []).append(kept)
+            self.budget.take(kept.namespace, kept.claim)
             self.deadlines.append(kept.until)
 
     # The queue
@@ -177,6 +149,8 @@ class _Pass:
 
     def _plain(self, unit: Unit) -> bool:
         entry = unit.members[0]
+        if self.budget.limits and entry.run.namespace in self.budget.limits:
+            return False
         return entry.plain and not unit.beyond and entry.worker.uid not in self._kept
 
     def _walk_stretch(self, stretch: Sequence[Unit]) -> None:
@@ -230,17 +204,22 @@ class _Pass:
             self.waits.append(Wait(unit, Why.ROOM))
             return
         own = self._give_back(unit) if self._kept else []
-        found = self._own_place(unit, own) or self._fits_beside(unit)
+        fitting = self.budget.within(unit)
+        found: Found | Wait | None = None
+        if isinstance(fitting, Unit):
+            found = self._own_place(fitting, own) or self._fits_beside(fitting)
         if isinstance(found, list):
             self.placed.append(found)
             self._ends += [(self._end_of(entry), spot) for entry, spot in found]
+            self._count(found)
             return
         for kept in own:
             self._on_both(kept.spot, take=True)
+            self.budget.take(kept.namespace, kept.claim)
         if unit.gang:
             self._unplaced.add(unit.run.uid)
-        wait = found or self._wait(unit)
-        self.waits.append(wait)
+        wait = (found or self._wait(fitting)) if isinstance(fitting, Unit) else Wait(unit, Why.QUOTA, full=fitting)
+        self.waits.append(wait if wait.unit is unit else replace(wait, unit=unit))
         if wait.until is not None:
             self.deadlines.append(wait.until)
 
@@ -257,7 +236,12 @@ class _Pass:
                 own.append(replacement.pop())
         for kept in own:
             self._on_both(kept.spot, take=False)
+            self.budget.take(kept.namespace, kept.claim, -1)
         return own
+
+    def _count(self, found: Found) -> None:
+        for entry, spot in found:
+            self.budget.take(entry.run.namespace, spot)
 
     def _own_place(self, unit: Unit, own: list[Reservation]) -> Found | None:
         """Exactly the room that was kept for each member."""
@@ -335,6 +319,7 @@ class _Pass:
         made = None if self._planned else preempt.plan(unit, self.ledger, self.book.holders, self.mix)
         if made is not None:
             self._planned = True
+            self._count(made.room)
             for _, spot in made.room:
                 self.ledger.take(_free_part(self.ledger, spot))
             return Wait(unit, Why.STOPPING, plan=made)
@@ -344,6 +329,7 @@ class _Pass:
             self._hopeless.add(signature)
             return Wait(unit, Why.ROOM)
         self.head = head
+        self._count(head.room)
         self.far = Finder(self.ledger.copy(), self.mix, spent=set(self.near.spent))
         reserve.withhold(self.far.ledger, head, ending)
         return Wait(unit, Why.HEAD, head.start)

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from moorage.decide.scheduling.fleet import Fleet
 from moorage.decide.scheduling.holders import Holders
 from moorage.decide.scheduling.order import Queue
+from moorage.decide.scheduling.quota import Usage
 from moorage.decide.scheduling.snapshot import Request, Room, SchedulingSnapshot
 from moorage.domain.nouns import Run, Worker
+from moorage.domain.quotas import Amounts
 from moorage.domain.states import TERMINAL_RUN, MachineState, WorkerState
 
 LOST = frozenset({WorkerState.FAILED, WorkerState.DOWN})
@@ -28,11 +30,18 @@ class Book:
     """workers that failed, gave their place up, and are not queued again yet; their run, or deployment, goes on"""
     retry_at: Mapping[str, float] = field(default_factory=dict)
     """by uid of a deployment, when it makes the replacement of a failed replica"""
+    limits: Mapping[str, Amounts] = field(default_factory=dict)
+    """by namespace, its quota; without an entry it is unlimited"""
+    usage: Usage = field(default_factory=Usage)
+    """what namespaces hold; kept up where there are limits"""
 
     @staticmethod
     def of(snapshot: SchedulingSnapshot) -> "Book":
         """The book of a snapshot."""
-        book = Book(Fleet(snapshot.rooms), Queue.of(snapshot.pending, snapshot.runs))
+        queue = Queue.of(snapshot.pending, snapshot.runs, snapshot.pools)
+        book = Book(Fleet(snapshot.rooms), queue, limits=snapshot.limits)
+        for machine, held in snapshot.held.items():
+            book.usage.put(machine, held)
         for worker in snapshot.standing:
             run = snapshot.runs.get(worker.run)
             if run is not None and worker.machine is not None and worker.machine in book.fleet:

@@ -1,7 +1,8 @@
 """One scheduling cycle, a pure function of a book and the time.
 
 1. order: units by priority, then submission time (`order`)
-2. keep: room of restarting work, and room that others were stopped for (`reserve`)
+2. keep: room of restarting work, and room that others were stopped for (`reserve`); what would exceed the quota of its
+   namespace waits, and blocks nobody (`quota`)
 3. feasible, score, gang: each unit where it fits best, whole or not at all (`gang`)
 4. reserve: the first unit that fits once running work has ended is the head; its room is kept (`reserve`)
 5. backfill: what comes after it takes what the head does not need, or ends before the head starts (`assign`)

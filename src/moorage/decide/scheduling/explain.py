@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from moorage.decide.scheduling.feasible import ever, fabric_refusals, parts, refusals, wanted, with_fabric
+from moorage.decide.scheduling.feasible import (
+    ever,
+    fabric_refusals,
+    in_pool,
+    parts,
+    pooled,
+    refusals,
+    wanted,
+    with_fabric,
+)
 from moorage.decide.scheduling.fleet import Fleet, matches, rack_of, seen_gpus
 from moorage.decide.scheduling.ledger import Ledger
 from moorage.decide.scheduling.order import Entry, Unit, minimum_of
@@ -138,9 +147,10 @@ def placement_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
 
 def plain_wait(unit: Unit, fleet: Fleet) -> Reason:
     """Why a unit waits that nothing in the queue keeps waiting: no machines, never fits, or not now."""
-    if not len(fleet):
+    asks = {id(e.ask): e.ask for e in unit.members}.values()
+    if not len(fleet) or any(ask.pool and not pooled(fleet, ask).any() for ask in asks):
         return reason("place.no_machines")
-    for ask in {id(e.ask): e.ask for e in unit.members}.values():
+    for ask in asks:
         if not ever(fleet, ask).any():
             return reason("place.never_fits", why=never(fleet, ask))
     ready = sum(room.machine.state is MachineState.READY for room in fleet.rooms())
@@ -155,7 +165,8 @@ def _code(unit: Unit) -> str:
 
 def never(fleet: Fleet, ask: Ask) -> str:
     """Why no machine could ever take it, said of the machine that comes nearest."""
-    said = [(text, room.machine.name) for room in fleet.rooms() if (text := _never(ask, room)) is not None]
+    rooms = (room for room in fleet.rooms() if in_pool(room.machine, ask))
+    said = [(text, room.machine.name) for room in rooms if (text := _never(ask, room)) is not None]
     return max(said)[0] if said else ""
 
 

@@ -45,7 +45,10 @@ def _suits(fleet: Fleet, ask: Ask) -> Iterator[Bools]:
     """One column for each rule between the work and a machine."""
     for key, value in ask.labels:
         yield fleet.column(("label", key, value), partial(_labelled, key=key, value=value))
-    yield fleet.column(("accepts", ask.labels), partial(_accepts, labels=ask.labels))
+    if ask.pool:
+        yield pooled(fleet, ask)
+    labels = (*ask.labels, *ask.pool)
+    yield fleet.column(("accepts", labels), partial(_accepts, labels=labels))
     yield fleet.column(("engine", ask.runner), lambda machine: ask.runner in machine.engines)
     if ask.means.capabilities or ask.means.drives:
         means = ("means", ask.means.capabilities, ask.means.drives)
@@ -77,7 +80,18 @@ def ever(fleet: Fleet, ask: Ask) -> Bools:
     if request.gpus:
         found &= np.bitwise_count(fleet.kind(of_any_health(request))) >= request.gpus
     found &= fleet.base("here")
+    return found & pooled(fleet, ask) if ask.pool else found
+
+
+def pooled(fleet: Fleet, ask: Ask) -> Bools:
+    """The machines that the worker's namespace may use."""
+    found: Bools = fleet.column(("pool", ask.pool), partial(in_pool, ask=ask)) & fleet.base("here")
     return found
+
+
+def in_pool(machine: Machine, ask: Ask) -> bool:
+    """Whether the worker's namespace may use this machine."""
+    return all(_labelled(machine, key=key, value=value) for key, value in ask.pool)
 
 
 def of_any_health(request: Request) -> Request:
@@ -95,7 +109,11 @@ def _labelled(machine: Machine, *, key: str, value: str) -> bool:
 
 
 def _accepts(machine: Machine, *, labels: Sequence[tuple[str, str]]) -> bool:
-    """Whether the work selects one of the labels that the machine insists on, if it insists on any."""
+    """Whether the work selects one of the labels that the machine insists on, if it insists on any.
+
+    Args:
+        labels: that the work selects, by itself or by the pool of its namespace.
+    """
     offered = {entry for key, value in labels for entry in (key, f"{key}={value}")}
     return not machine.accepts or any(entry in offered for entry in machine.accepts)
 
@@ -137,12 +155,14 @@ def _machine_refusals(machine: Machine) -> Iterator[Reason]:
 
 def _work_refusals(ask: Ask, room: Room, apart: Sequence[str]) -> Iterator[Reason]:
     machine, request = room.machine, ask.request
+    if not in_pool(machine, ask):
+        yield reason("node.outside_pool", labels=", ".join(f"{key}={value}" for key, value in ask.pool))
     if ask.machines and machine.name not in ask.machines:
         yield reason("node.not_selected")
     for key, value in ask.labels:
         if not _labelled(machine, key=key, value=value):
             yield reason("node.lacks_label", k=key, v=value)
-    if not _accepts(machine, labels=ask.labels):
+    if not _accepts(machine, labels=(*ask.labels, *ask.pool)):
         yield reason("node.label_not_accepted")
     if ask.runner not in machine.engines:
         yield reason("node.no_engine", runner=ask.runner)

@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moorage.decide.scheduling.means import Means, port_owner
-from moorage.decide.scheduling.snapshot import Ask, Placement, Request, SchedulingSnapshot, Topology, group_of, owner_of
+from moorage.decide.scheduling.snapshot import (
+    Ask,
+    Labels,
+    Placement,
+    Request,
+    SchedulingSnapshot,
+    Topology,
+    group_of,
+    owner_of,
+)
 from moorage.domain.nouns import Run, Worker
 from moorage.domain.states import TERMINAL_RUN
 
@@ -92,11 +101,13 @@ class Queue:
     """how many workers wait with each ask"""
     keeping: dict[str, Entry] = field(default_factory=dict)
     """those for whom room may be kept: they restart, or others were stopped for them"""
+    pools: Mapping[str, Labels] = field(default_factory=dict)
+    """by namespace, the labels of the machines that it may use; without an entry it may use all"""
 
     @staticmethod
-    def of(pending: Iterable[Worker], runs: Mapping[str, Run]) -> "Queue":
+    def of(pending: Iterable[Worker], runs: Mapping[str, Run], pools: Mapping[str, Labels] | None = None) -> "Queue":
         """The queue of these workers; those whose run is unknown are left out."""
-        queue = Queue()
+        queue = Queue(pools=pools or {})
         for worker in pending:
             run = runs.get(worker.run)
             if run is not None:
@@ -106,7 +117,8 @@ class Queue:
 
     def copy(self) -> "Queue":
         """Another one with the same workers."""
-        return Queue(list(self._keys), dict(self._units), dict(self._asks), dict(self.counts), dict(self.keeping))
+        parts = (list(self._keys), dict(self._units), dict(self._asks), dict(self.counts), dict(self.keeping))
+        return Queue(*parts, self.pools)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -155,7 +167,7 @@ class Queue:
 
     def _entry(self, worker: Worker, run: Run) -> Entry:
         placement, means = Placement.of(run, worker.group), Means.of(run.spec, group_of(run, worker.group))
-        ask = Ask.of(Request.of(worker), placement, means)
+        ask = Ask.of(Request.of(worker), placement, means, self.pools.get(run.namespace, ()))
         ports = tuple(port_owner(port) for port in means.ports)
         apart = ((owner_of(worker),) if placement.spread == "machine" else ()) + ports
         asked_about = bool(apart) or placement.topology is not None or worker.deployment is not None

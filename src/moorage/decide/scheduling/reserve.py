@@ -36,11 +36,15 @@ class Reservation:
     Args:
         owner: uid of the worker or deployment.
         until: when it lapses, seconds since the epoch.
+        namespace: whose quota it counts in.
+        claim: what it counts as: all that was planned, though others hold some of it still.
     """
 
     owner: str
     spot: Spot
     until: float
+    namespace: str
+    claim: Spot
 
 
 # Restarts and replacements
@@ -92,7 +96,7 @@ def keep(ledger: Ledger, wanted: Iterable[tuple[str, Worker, float]]) -> list[Re
         spot = _last_place(ledger, row, worker)
         if spot is not None:
             ledger.take(spot)
-            made.append(Reservation(owner, spot, until))
+            made.append(Reservation(owner, spot, until, worker.namespace, spot))
     return made
 
 
@@ -144,7 +148,7 @@ def planned(ledger: Ledger, entries: Iterable[Entry], now: float) -> list[Reserv
         own = int(ledger.gpus[row]) & word
         kept = Spot(row, own, spot.cpu_milli, spot.memory_bytes)
         ledger.take(kept)
-        made.append(Reservation(entry.worker.uid, kept, float(plan["until"])))
+        made.append(Reservation(entry.worker.uid, kept, float(plan["until"]), entry.worker.namespace, spot))
     return made
 
 

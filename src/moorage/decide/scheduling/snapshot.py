@@ -10,6 +10,7 @@ from typing import Any
 
 from moorage.decide.scheduling.means import NONE, Means, port_owner
 from moorage.domain.nouns import Machine, Run, Worker
+from moorage.domain.quotas import Amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,15 @@ def group_of(run: Run, name: str | None) -> Mapping[str, Any]:
     return next((g for g in groups if g.get("name") == name), groups[0])
 
 
+Labels = tuple[tuple[str, str], ...]
+"""Labels in order of their keys."""
+
+
+def labels_of(asked: Mapping[str, Any]) -> Labels:
+    """Labels of a spec."""
+    return tuple(sorted((key, str(value)) for key, value in asked.items()))
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """Everything about one worker that decides which machines fit it, apart from who is there already."""
@@ -134,12 +144,14 @@ class Ask:
     labels: tuple[tuple[str, str], ...] = ()
     runner: str = "process"
     means: Means = NONE
+    pool: Labels = ()
+    """what its namespace may use"""
 
     @staticmethod
-    def of(request: Request, placement: Placement, means: Means = NONE) -> "Ask":
+    def of(request: Request, placement: Placement, means: Means = NONE, pool: Labels = ()) -> "Ask":
         """The ask of a worker with this request in a run with this placement."""
-        labels = tuple(sorted((k, str(v)) for k, v in placement.labels.items()))
-        return Ask(request, tuple(sorted(placement.machines)), labels, placement.runner, means)
+        labels = labels_of(placement.labels)
+        return Ask(request, tuple(sorted(placement.machines)), labels, placement.runner, means, pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +196,9 @@ class SchedulingSnapshot:
         runs: runs by uid, of all these workers.
         rooms: machines with all that is held there.
         standing: workers that hold room of these machines.
+        held: by uid of a machine, its holdings as the store gives them; needed where there are quotas.
+        limits: by namespace, its quota.
+        pools: by namespace, the labels of the machines that it may use.
     """
 
     now: float
@@ -191,3 +206,6 @@ class SchedulingSnapshot:
     runs: Mapping[str, Run]
     rooms: tuple[Room, ...]
     standing: tuple[Worker, ...] = ()
+    held: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    limits: Mapping[str, Amounts] = field(default_factory=dict)
+    pools: Mapping[str, Labels] = field(default_factory=dict)

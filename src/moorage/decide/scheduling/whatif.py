@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from moorage.decide.scheduling.assign import Outcome, decide
+from moorage.decide.scheduling import quota
+from moorage.decide.scheduling.assign import Outcome, Wait, decide
 from moorage.decide.scheduling.book import Book
 from moorage.decide.scheduling.gang import Found
 from moorage.decide.scheduling.order import Unit
+from moorage.domain import quotas
 from moorage.domain.nouns import Run, Worker
 
 MACHINES_MAX = 16
@@ -40,6 +42,20 @@ def remedies(book: Book, unit: Unit, now: float) -> list[Remedy]:
             if change.startswith("ask for") and any(r.change.startswith("ask for") for r in out[:-1]):
                 out.pop()  # a smaller step of the same kind does already
     return [*out, *_openings(book, unit, now)]
+
+
+def raised_quota(book: Book, wait: Wait, now: float) -> Iterator[Remedy]:
+    """The smallest quota under which a unit that waits for its quota starts at once, if there is one."""
+    if wait.full is None:
+        return
+    namespace = wait.unit.run.namespace
+    before = book.limits.get(namespace, {})
+    limits = quota.raised(before, wait.full)
+    found = placed(decide(replace(book, limits={**book.limits, namespace: limits}), now), wait.unit)
+    if found is not None:
+        raised = {resource: limit for resource, limit in limits.items() if limit != before.get(resource)}
+        said = " and ".join(f"of {resource} to {quotas.shown(resource, limit)}" for resource, limit in raised.items())
+        yield Remedy(f"raise the quota {said}", _effect(book, found))
 
 
 def placed(outcome: Outcome, unit: Unit) -> Found | None:

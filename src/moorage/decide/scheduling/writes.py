@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moorage.decide.decision import same_reason
-from moorage.decide.scheduling import explain, reserve
+from moorage.decide.scheduling import explain, quota, reserve
 from moorage.decide.scheduling.assign import Outcome, Wait, Why
 from moorage.decide.scheduling.book import Book
 from moorage.decide.scheduling.fleet import devices
@@ -21,6 +21,7 @@ from moorage.decide.scheduling.order import Entry, Unit, grace_s
 from moorage.decide.scheduling.preempt import Plan
 from moorage.domain.changes import Change, Fence, Hold, Release, Step, Update, Write
 from moorage.domain.nouns import Run
+from moorage.domain.quotas import models_of
 from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import StopCause, WorkerState
 
@@ -52,6 +53,8 @@ class _Writer:
     fence: Fence | None
     _placements: dict[tuple[int, tuple[str, ...]], dict[str, Any]] = field(default_factory=dict)
     _reasons: dict[tuple[str, int], Reason] = field(default_factory=dict)
+    _waiting_on_quota: set[str] | None = None
+    """runs that wait for their quota and were told so"""
 
     def placements(self) -> Iterator[Change]:
         """A change for each unit that is placed."""
@@ -84,6 +87,9 @@ class _Writer:
                 memory_bytes=spot.memory_bytes,
                 limit_cpu_milli=room.limit_cpu_milli,
                 limit_memory_bytes=room.limit_memory_bytes,
+                namespace=worker.namespace,
+                models=models_of(machine.capacity, gpus),
+                within_quota=True,
             )
 
     # Waits
@@ -98,7 +104,19 @@ class _Writer:
                 continue
             writes = tuple(self._told(wait, exact=place < NEAR))
             if writes:
-                yield Change(writes, ACTOR, fence=self.fence)
+                yield Change((*writes, *self._reached(wait)), ACTOR, fence=self.fence)
+
+    def _reached(self, wait: Wait) -> Iterator[Write]:
+        """A note on the run when its wait for the quota begins."""
+        if wait.full is None or wait.full.never:
+            return
+        if self._waiting_on_quota is None:
+            units = (w.unit for w in self.outcome.waits if w.full is not None)
+            self._waiting_on_quota = {unit.run.uid for unit in units if any(_on_quota(e) for e in unit.members)}
+        run = wait.unit.run
+        if run.uid not in self._waiting_on_quota:
+            self._waiting_on_quota.add(run.uid)
+            yield Update("Run", run.uid, run.version, notes=(quota.reached(wait.full),))
 
     def _known(self, wait: Wait) -> bool:
         """Whether every member says already what it waits for, as far as its code."""
@@ -124,6 +142,8 @@ class _Writer:
     def why(self, wait: Wait) -> Reason:
         """The reason of a wait."""
         unit = wait.unit
+        if wait.full is not None:
+            return quota.reason_of(wait.full, unit)
         if wait.why is Why.HEAD:
             if wait.until is None:
                 return reason("queue.head_unknown", priority=unit.priority)
@@ -208,6 +228,10 @@ class _Writer:
             return
         step = Step(WorkerState.STOPPING, "stop_requested", why)
         yield Update("Worker", worker.uid, worker.version, (step,), {"stop": asked, "ready": False})
+
+
+def _on_quota(entry: Entry) -> bool:
+    return entry.worker.reason is not None and entry.worker.reason.code == "quota.waiting"
 
 
 def _stopping(plan: Plan, unit: Unit) -> Reason:
