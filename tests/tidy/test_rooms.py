@@ -19,13 +19,15 @@ ROOMS: dict[str, set[str]] = {
     "client": {"wire", "domain"},
     "store": {"ports", "domain", "clock"},
     "runners": {"ports", "wire", "domain", "clock"},
+    "devices": {"ports", "domain"},
     "control": {"store", "ports", "wire", "decide", "domain", "clock"},
     "api": {"control", "ports", "wire", "decide", "domain", "clock"},
     "gateway": {"decide.serving.routing", "decide.serving.routes", "wire", "domain", "clock"},
-    "agent": {"runners", "ports", "wire", "domain", "clock"},
+    "agent": {"runners", "devices", "ports", "wire", "domain", "clock"},
     "demo": {"client", "wire", "domain"},
     "cli": {"demo", "client", "wire", "domain"},
     "console": {"client", "wire", "domain"},
+    "sim": {"cli", "decide", "domain"},
 }
 """What a room may import of Moorage beside itself and the version. `app` composes and may import everything."""
 

@@ -13,6 +13,7 @@ from moorage.agent.contact import Contact
 from moorage.agent.desk import Desk
 from moorage.agent.drives import Fillings
 from moorage.agent.engines import Engines
+from moorage.agent.inventory import Inventory
 from moorage.agent.ledger import Ledger
 from moorage.agent.leftovers import Leftovers
 from moorage.agent.link import Link
@@ -21,6 +22,7 @@ from moorage.agent.outbox import RESERVED, Outbox
 from moorage.agent.relays import Relays
 from moorage.agent.roster import Roster
 from moorage.agent.session import CREDENTIAL, Itself, Session
+from moorage.devices.port import Devices
 from moorage.domain.errors import Conflict
 from moorage.ports import Clock
 from moorage.runners.identity import boot_id
@@ -39,16 +41,25 @@ class Agent:
         rng: randomness for cookies, incarnation and jitter; a cryptographic one outside tests.
         log: its own log.
         version: of this program.
+        devices: the GPUs of this machine.
     """
 
     def __init__(
-        self, config: AgentConfig, clock: Clock, rng: Random, log: structlog.stdlib.BoundLogger, version: str
+        self,
+        config: AgentConfig,
+        clock: Clock,
+        rng: Random,
+        log: structlog.stdlib.BoundLogger,
+        version: str,
+        *,
+        devices: Devices,
     ) -> None:
         self._config = config
         self._clock = clock
         self._rng = rng
         self._log = log
         self._version = version
+        self._devices = devices
 
     async def run(self, stop: asyncio.Event) -> None:
         """Adopt what is here, then serve the control plane until `stop` is set or this machine is removed.
@@ -69,7 +80,7 @@ class Agent:
             boot = boot_id()
             link = Link(config.server_url, http)
             means = self._means(link, engines, ledger, probes, Contact(ledger, self._clock, boot, remembered.notes))
-            outbox = means.outbox
+            outbox, inventory = means.outbox, means.inventory
             session: Session | None = None
 
             def changed() -> None:
@@ -82,6 +93,8 @@ class Agent:
             await outbox.reserve()
             await roster.recall(remembered)
             roster.prune()
+            inventory.attend(roster.ours)
+            await inventory.look()
             itself = Itself(
                 incarnation=f"{self._rng.getrandbits(80):020x}",
                 boot_id=boot,
@@ -89,9 +102,14 @@ class Agent:
                 credential=remembered.notes.get(CREDENTIAL),
             )
             session = Session(means, link, roster, self._rng, itself, clear=leftovers.end_processes)
+            inventory.on_change = session.tell
+            looking = asyncio.create_task(inventory.keep())
             try:
                 await self._serve(session, roster, outbox, stop)
             finally:
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+                inventory.close()
                 await roster.close()
                 await means.relays.aclose()
                 await engines.aclose()
@@ -116,6 +134,7 @@ class Agent:
             Relays(config.host, ports, self._log),
             Abilities(config.python),
             Fillings(),
+            Inventory(self._devices, (config.home, config.data_location), self._clock, self._log),
             self._log,
         )
 

@@ -1,18 +1,18 @@
-"""What this machine has: CPUs this process may use, memory, declared GPUs."""
+"""What this machine has: CPUs this process may use, memory, and the GPUs that were seen."""
 
 import os
 from pathlib import Path
 
-from moorage.agent.config import AgentConfig
 from moorage.wire.agent import Capacity
+from moorage.wire.gpus import Gpu
 
 
-def capacity(config: AgentConfig) -> Capacity:
-    """CPU in milli, memory in bytes, GPUs as declared."""
+def capacity(gpus: tuple[Gpu, ...]) -> Capacity:
+    """CPU in milli, memory in bytes, and these GPUs."""
     return Capacity(
         cpu_milli=len(os.sched_getaffinity(0)) * 1000,
         memory_bytes=memory_bytes(Path("/proc/meminfo").read_text()),
-        gpus=config.gpus,
+        gpus=gpus,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from moorage.domain.errors import InvalidSpec
 from moorage.domain.units import parse_size
-from moorage.wire.agent import Gpu
+from moorage.wire.gpus import Gpu
 
 _DECLARED = re.compile(r"(\d+)x([^:]+):(.+)")
 
@@ -30,7 +30,7 @@ class AgentConfig:
         token: join token; needed until the first join gave a credential, which is kept in `home`.
         host: address under which this machine's servers are reached; also what `{host}` becomes.
         ports: first and last port of the pool.
-        gpus: declared GPUs; empty where there are none.
+        gpus: declared GPUs; the driver is not asked then. Empty: those that a driver shows.
         labels, accepts, reserve: as the machine reports them.
         stop_workers_on_exit: SIGTERM stops the workers too (else they are left to be adopted).
         exit_wait_s: how long such a stop waits for workers and for the server to take the reports.

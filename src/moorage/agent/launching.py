@@ -64,6 +64,7 @@ def environment(
     env |= meeting.variables(assignment, place.host)
     if launch.gpus or (place.has_gpus and not place.contained):
         env["CUDA_VISIBLE_DEVICES"] = words["gpus"]
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as the driver counts; else the fastest is the first
     return env
 
 

@@ -21,6 +21,9 @@ import structlog
 from moorage.agent.agent import Agent, check_single
 from moorage.agent.config import AgentConfig, load_config
 from moorage.clock import SystemClock
+from moorage.devices.declared import DeclaredDevices
+from moorage.devices.finding import this_machines
+from moorage.devices.port import Device, Devices
 from moorage.domain.errors import InvalidSpec, MoorageError
 
 
@@ -62,11 +65,19 @@ async def _run(config: AgentConfig) -> int:
     lock = os.open(config.home / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         check_single(not _locked(lock), str(config.home))
-        agent = Agent(config, SystemClock(), SystemRandom(), logger(config.log), version("moorage"))
+        log = logger(config.log)
+        agent = Agent(config, SystemClock(), SystemRandom(), log, version("moorage"), devices=_devices(config, log))
         await agent.run(stop)
     finally:
         os.close(lock)
     return 0
+
+
+def _devices(config: AgentConfig, log: structlog.stdlib.BoundLogger) -> Devices:
+    """What was declared; else what a driver shows."""
+    if config.gpus:
+        return DeclaredDevices(Device(g.index, g.uuid, g.vendor, g.model, g.model, g.memory_bytes) for g in config.gpus)
+    return this_machines(lambda why: log.info("no GPUs here", why=why))
 
 
 def _locked(fd: int) -> bool:

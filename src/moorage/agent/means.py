@@ -11,6 +11,7 @@ from moorage.agent.contact import Contact
 from moorage.agent.desk import Desk
 from moorage.agent.drives import Fillings
 from moorage.agent.engines import Engines
+from moorage.agent.inventory import Inventory
 from moorage.agent.ledger import Ledger
 from moorage.agent.outbox import Outbox
 from moorage.agent.relays import Relays
@@ -34,4 +35,5 @@ class Means:
     relays: Relays
     abilities: Abilities
     filling: Fillings
+    inventory: Inventory
     log: structlog.stdlib.BoundLogger

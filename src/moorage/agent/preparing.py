@@ -71,7 +71,9 @@ class Preparation:
         self._lease_ports()
         self._given = await Providing(account, means, self._limit).done()
         self._limit.at("making its directories")
-        intent = setting_up.intent(account.assignment, account.attempt, means.config, self._given)
+        intent = setting_up.intent(
+            account.assignment, account.attempt, means.config, self._given, has_gpus=bool(means.inventory.gpus)
+        )
         self._limit.at("writing the ledger")
         if launch.on_disconnect == "stop":
             await means.contact.save()
@@ -113,4 +115,6 @@ class Preparation:
         self._account.assigned(await self._barrier.passed())
         self._limit.at("starting with its gang")
         account = self._account
-        return setting_up.intent(account.assignment, account.attempt, self._means.config, self._given)
+        means = self._means
+        has_gpus = bool(means.inventory.gpus)
+        return setting_up.intent(account.assignment, account.attempt, means.config, self._given, has_gpus=has_gpus)

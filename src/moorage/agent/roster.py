@@ -14,10 +14,12 @@ from typing import Any
 from moorage.agent import drives, setting_up, words
 from moorage.agent.desired import Actions, HeldView, compare
 from moorage.agent.held import HeldWorker
+from moorage.agent.inventory import Ours
 from moorage.agent.keeping import prune_logs, prune_outputs
 from moorage.agent.ledger import Attempt, Remembered
 from moorage.agent.means import Means
 from moorage.domain.states import WorkerState
+from moorage.runners.belonging import Mark
 from moorage.runners.port import Hosted
 from moorage.wire.agent import Assignment, Held, Launch, Stop
 
@@ -64,6 +66,12 @@ class Roster:
         """Worker → seconds since its program last beat, of those alive whose programs beat by themselves."""
         ages = {name: w.beat_age_s() for name, w in self._held.items() if w.seen_alive}
         return {name: age for name, age in ages.items() if age is not None}
+
+    def ours(self) -> Ours:
+        """By what processes of held workers are known, and which GPUs they have."""
+        unended = self._unended()
+        gpus = frozenset(index for w in unended for index in w.assignment.launch.gpus)
+        return Ours(tuple(_mark(w) for w in unended), gpus)
 
     @property
     def shortest_silence_s(self) -> float:
@@ -245,6 +253,13 @@ class Roster:
         task = asyncio.create_task(work)
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
+
+
+def _mark(worker: HeldWorker) -> Mark:
+    identity = worker.process.identity if worker.process is not None else None
+    if identity is None:
+        return Mark(worker.attempt.cookie)
+    return Mark(worker.attempt.cookie, identity.pid, identity.cgroup)
 
 
 def _stop_of(assignment: Assignment) -> Stop:

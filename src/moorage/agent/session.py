@@ -19,6 +19,7 @@ from moorage.agent.means import Means
 from moorage.agent.roster import Roster
 from moorage.domain.errors import Unauthorized
 from moorage.wire.agent import Assignment, Heartbeat, Join, Reconcile
+from moorage.wire.gpus import Gpu
 
 CREDENTIAL = "credential"
 BEATS = 3
@@ -35,6 +36,8 @@ class Standing:
     heartbeat_s: float = 10.0
     assignments: tuple[Assignment, ...] = ()
     version: int = 0
+    gpus: tuple[Gpu, ...] | None = None
+    """those that it knows of"""
     asked: set[str] = field(default_factory=set)
     """workers about which a reconcile was already asked in this session"""
 
@@ -85,6 +88,7 @@ class Session:
         self._desk = means.desk
         self._drives = DriveDesk(link, means.config.data_location, means.log)
         self._abilities = means.abilities
+        self._inventory = means.inventory
         self._ledger = means.ledger
         self._outbox = means.outbox
         self._contact = means.contact
@@ -98,11 +102,17 @@ class Session:
         self._standing = Standing()
         self._look_again = asyncio.Event()
         self._sooner = asyncio.Event()
+        self._news = False
         self._logs = LogDesk(roster, link, means.clock, rng, means.log)
         self._execs = ExecDesk(roster, means.config.server_url, lambda: link.bearer, means.log)
         self._waiting_since: float | None = None
         self._reached = False
         self.draining = False
+
+    def tell(self) -> None:
+        """Something that heartbeats tell has changed: the next one goes out at once."""
+        self._news = True
+        self._sooner.set()
 
     def look_again(self) -> None:
         """Something held has changed: apply the last desired set again."""
@@ -157,7 +167,8 @@ class Session:
         for index, bearer in enumerate(tries):
             self._link.bearer = bearer
             try:
-                joined = await self._link.join(await self._join_message())
+                message = await self._join_message()
+                joined = await self._link.join(message)
             except LinkDenied:
                 if index + 1 < len(tries):
                     continue
@@ -165,7 +176,7 @@ class Session:
             break
         self._reached = True
         self._desk.speaks_for(joined.machine, self._itself.incarnation)
-        self._standing = Standing(joined.machine, joined.heartbeat_s)
+        self._standing = Standing(joined.machine, joined.heartbeat_s, gpus=message.capacity.gpus)
         if joined.credential is not None:
             self._credential = self._link.bearer = joined.credential
             await self._ledger.note({CREDENTIAL: joined.credential, "machine": joined.machine})
@@ -178,7 +189,7 @@ class Session:
             incarnation=self._itself.incarnation,
             boot_id=self._itself.boot_id,
             host=config.host,
-            capacity=capacity(config),
+            capacity=capacity(self._inventory.gpus),
             reserve=dict(config.reserve),
             labels=dict(config.labels),
             accepts=config.accepts,
@@ -267,11 +278,14 @@ class Session:
         standing = self._standing
         backoff = Backoff(self._rng)
         while True:
+            self._news, gpus = False, self._inventory.gpus
             beat = Heartbeat(
                 machine=standing.machine,
                 incarnation=self._itself.incarnation,
                 workers=self._roster.alive(),
                 ages=self._roster.beats(),
+                pressure=self._inventory.pressure,
+                gpus=gpus if gpus != standing.gpus else None,
             )
             sent_at = self._clock.monotonic()
             try:
@@ -284,6 +298,7 @@ class Session:
                 return True
             if told.rejoin:
                 raise LinkStale("the control plane asks to join again")
+            standing.gpus = gpus
             self._contact.answered(sent_at)
             if self._roster.counts_contact:
                 await self._contact.save()
@@ -294,7 +309,7 @@ class Session:
         while True:
             interval_s = min(self._standing.heartbeat_s, self._roster.shortest_silence_s / BEATS)
             left_s = sent_at + interval_s - self._clock.monotonic()
-            if left_s <= 0:
+            if left_s <= 0 or self._news:
                 return
             self._sooner.clear()
             pause = asyncio.ensure_future(self._clock.sleep(left_s))

@@ -32,8 +32,13 @@ def output_of(assignment: Assignment, config: AgentConfig) -> Path:
     return config.home / "output" / assignment.run / str(assignment.launch.rank)
 
 
-def intent(assignment: Assignment, attempt: Attempt, config: AgentConfig, given: Given = NOTHING) -> LaunchIntent:
+def intent(
+    assignment: Assignment, attempt: Attempt, config: AgentConfig, given: Given = NOTHING, *, has_gpus: bool = False
+) -> LaunchIntent:
     """Everything that a start needs, with its directories made; `given` is what `providing` obtained for it.
+
+    Args:
+        has_gpus: whether this machine has any, so that a worker without is kept from them.
 
     Raises:
         OSError: a directory cannot be made.
@@ -48,7 +53,7 @@ def intent(assignment: Assignment, attempt: Attempt, config: AgentConfig, given:
         for path in (shared, output):  # an image may run as anybody; the directory above keeps others on here out
             path.mkdir(exist_ok=True)
             path.chmod(0o777)
-    place = launching.Place(config.host, attempt.port, shared, output, bool(config.gpus), contained)
+    place = launching.Place(config.host, attempt.port, shared, output, has_gpus, contained)
     return LaunchIntent(
         folder,
         attempt.cookie,

@@ -11,19 +11,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from moorage.wire.giving import DriveRequest
+from moorage.wire.gpus import Gpu
 from moorage.wire.message import Message
 
 PROTOCOL = 1
-
-
-class Gpu(Message):
-    """One accelerator."""
-
-    index: int
-    vendor: str = "nvidia"
-    model: str
-    memory_bytes: int
-    health: str = "ok"
 
 
 class Capacity(Message):
@@ -324,6 +315,8 @@ class Heartbeat(Message):
     ages: dict[str, float] = Field(default_factory=dict)
     """worker uid -> seconds since its program last beat through its heartbeat file, for those that do so themselves"""
     pressure: tuple[str, ...] = ()
+    gpus: tuple[Gpu, ...] | None = None
+    """all of them as they are now; None: as they were when this was last told, or at the join"""
 
 
 class HeartbeatAnswer(Message):
