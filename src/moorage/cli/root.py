@@ -59,7 +59,12 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "drain": ("machines", "Empty a machine; its work goes elsewhere."),
         "uncordon": ("machines", "Give a machine work again."),
     },
+    "Plan": {
+        "simulate": ("simulate", "Days of a cluster in seconds, with the production scheduler."),
+    },
     "Settings": {
+        "namespaces": ("namespaces", "Namespaces, and the machines that each may use."),
+        "quota": ("namespaces", "How much each namespace may hold, and does."),
         "drives": ("drives", "Data that lies on one machine, for workers to use."),
         "secrets": ("secrets", "Values that workers are given and nobody can read back."),
         "config": ("config", "Effective settings, and where each comes from."),

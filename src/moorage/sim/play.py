@@ -46,13 +46,13 @@ class Effort:
 
     Args:
         wall_s: all of it.
-        scheduler_s: decisions only.
+        scheduler_cpu_s: CPU of the decisions only.
         cycles: how often the scheduler looked.
         decisions: units that it placed or told to wait, over all cycles.
     """
 
     wall_s: float
-    scheduler_s: float
+    scheduler_cpu_s: float
     cycles: int
     decisions: int
 
@@ -99,7 +99,7 @@ class Setting:
     Args:
         seed: of a random policy.
         services: nothing ends.
-        monotonic: real seconds.
+        monotonic, cpu: real seconds, and seconds of this process's CPU.
         stopped: whether to end now, with what there is.
         progress: called now and then with tasks submitted and simulated seconds.
     """
@@ -107,6 +107,7 @@ class Setting:
     seed: int = 0
     services: bool = False
     monotonic: Callable[[], float] = lambda: 0.0
+    cpu: Callable[[], float] = lambda: 0.0
     stopped: Callable[[], bool] = lambda: False
     progress: Callable[[int, float], None] = lambda _tasks, _at: None
 
@@ -153,7 +154,7 @@ class _Game:
     cycles: int = 0
     decisions: int = 0
     instants: int = 0
-    scheduler_s: float = 0.0
+    scheduler_cpu_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.work = Work(self.tasks)
@@ -224,9 +225,9 @@ class _Game:
             del self.task_of[worker.run]
 
     def _cycle(self, now: float) -> Did:
-        began = self.setting.monotonic()
+        began = self.setting.cpu()
         outcome = self.cluster.cycle(EPOCH + now, self.policy, self.draw.getrandbits(63))
-        self.scheduler_s += self.setting.monotonic() - began
+        self.scheduler_cpu_s += self.setting.cpu() - began
         did = self.cluster.commit(outcome, EPOCH + now)
         self.last = outcome
         if self.setting.services:
@@ -299,7 +300,7 @@ class _Game:
             never=self._never(),
             series=series,
             fragments=tuple(self.fragments),
-            effort=Effort(wall_s, self.scheduler_s, self.cycles, self.decisions),
+            effort=Effort(wall_s, self.scheduler_cpu_s, self.cycles, self.decisions),
             interrupted=interrupted,
         )
 

@@ -10,7 +10,12 @@ import click
 
 def become(env: Any, name: str, **options: Any) -> NoReturn:
     """Turn this process into one of the composition's commands: same terminal, same signals, same exit code."""
-    argv = [sys.executable, "-P", "-m", "moorage.app.commands", name, json.dumps(options)]
+    launch(env, "moorage.app.commands", options, name)
+
+
+def launch(env: Any, module: str, options: Any, *words: str) -> NoReturn:
+    """Turn this process into a module's own: its words, then its options as JSON."""
+    argv = [sys.executable, "-P", "-m", module, *words, json.dumps(options)]
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(argv[0], argv, dict(env))
