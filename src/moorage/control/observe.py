@@ -14,6 +14,7 @@ from moorage.control.credentials import Principal, Role
 from moorage.control.machines import placed_on, places_on
 from moorage.control.work import ANSWERED, WorkBoard
 from moorage.decide.decision import Ids
+from moorage.decide.running import devices
 from moorage.decide.running.adoption import HeldProcess, reconcile
 from moorage.decide.running.heartbeats import excused, heard
 from moorage.decide.running.reports import Seen, apply, of_deleted
@@ -144,12 +145,13 @@ class Observation:
         rebooted = machine.boot_id != message.boot_id or (machine.rebooted and unanswered)
         beats = excused(machine.beats, self._clock.now())
         fields = {**self._reported(message), "rebooted": rebooted, "beats": beats}
+        notes = devices.told(machine, fields["capacity"]["gpus"], None).notes
         steps: tuple[Step, ...] = ()
         if machine.state in (MachineState.READY, MachineState.NOT_READY):
             steps = (Step(MachineState.RECONCILING, "rejoined", reason("machine.agent_restarted")),)
         elif machine.state is MachineState.DOWN:
             steps = (Step(MachineState.RECONCILING, "returned", reason("machine.returned")),)
-        update = Update("Machine", machine.uid, machine.version, steps, fields)
+        update = Update("Machine", machine.uid, machine.version, steps, fields, notes=notes)
         await self._store.commit(Change((update,), f"machine:{machine.name}"))
         return machine.uid
 
@@ -189,7 +191,7 @@ class Observation:
         return machine
 
     async def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
-        """Renew the machine's lease; a late machine is Ready again."""
+        """Renew the machine's lease; a late machine is Ready again. What it tells of its GPUs and room is news."""
         machine = await self._store.get(Machine, message.machine)
         if machine is None or machine.state is MachineState.REMOVED:
             return HeartbeatAnswer(lease_s=self._lease_s, removed=machine is not None, rejoin=machine is None)
@@ -199,15 +201,19 @@ class Observation:
         steps: tuple[Step, ...] = ()
         if machine.state is MachineState.NOT_READY:
             steps = (Step(MachineState.READY, "heartbeat_back", reason("machine.back")),)
+        gpus = None if message.gpus is None else [gpu.model_dump(mode="json") for gpu in message.gpus]
+        news = devices.told(machine, gpus, message.pressure)
         fields = {
             "heartbeat_at": now,
             "lease_expires_at": now + self._lease_s,
-            "pressure": message.pressure,
             "beats": heard(machine.beats, message.workers, message.ages, now),
+            **news.fields,
         }
-        update = Update("Machine", machine.uid, machine.version, steps, fields)
+        update = Update("Machine", machine.uid, machine.version, steps, fields, notes=news.notes)
+        there = await self._store.find(Worker, machine=machine.uid) if news.concerns_workers else []
         try:
-            await self._store.commit(Change((update,), f"machine:{machine.name}"))
+            writes = (update, *devices.worker_updates(news, there))
+            await self._store.commit(Change(writes, f"machine:{machine.name}"))
         except StaleVersion:
             return await self.heartbeat(message)
         self._heard(machine.uid)

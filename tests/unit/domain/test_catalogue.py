@@ -82,6 +82,8 @@ deploy.ready deploy.pausing deploy.pause_aborted deploy.changed replica.not_read
 revision.deleted op.started op.step_done op.deleted worker.gone worker.earlier_ended
 exec.started run.cancel_requested run.changed run.deleting run.expired run.schedule_made run.schedule_skipped
 run.scheduled stop.disconnected
+machine.gpu_faulty machine.gpu_at_risk machine.gpu_foreign machine.gpu_ok machine.pressure machine.pressure_over
+worker.gpu_fault worker.gpu_ok
 """
 """Codes that the line needs and the contract does not list; a code that is in neither list is a mistake."""
 

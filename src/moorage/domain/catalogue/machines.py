@@ -23,6 +23,37 @@ ENTRIES = (
     by_person("machine.draining", "Draining until {until:time}", "until", optional=("by", "left")),
     progress("machine.drained", "Drained: nothing of ours runs there"),
     by_person("machine.removed", "Machine removed from the cluster", optional=("machine", "by")),
+    failed(
+        "machine.gpu_faulty",
+        "GPU {index} is faulty: {fault}",
+        "index",
+        "fault",
+        advice="Nothing new is placed on it, and what runs there goes on. Reset or replace it; a reboot of the machine "
+        "clears most faults.",
+    ),
+    waiting(
+        "machine.gpu_at_risk",
+        "GPU {index} is at risk: {fault}",
+        "index",
+        "fault",
+        advice="It is still given, but not to work that asks for `healthy_only`. Reset it when nothing runs there.",
+    ),
+    waiting(
+        "machine.gpu_foreign",
+        "GPU {index} holds {bytes:size} of processes that are not ours",
+        "index",
+        "bytes",
+        optional=("pids",),
+        advice="Nothing new is placed on it until they end; see `nvidia-smi` on the machine.",
+    ),
+    progress("machine.gpu_ok", "GPU {index} is well and free of strangers", "index"),
+    waiting(
+        "machine.pressure",
+        "Short of {condition}: takes no new work",
+        "condition",
+        advice="Free what it is short of; it takes new work again by itself.",
+    ),
+    progress("machine.pressure_over", "No longer short of {condition}", "condition"),
     progress("gateway.joined", "The gateway joined", optional=("gateway",)),
     progress("gateway.confirmed", "The gateway confirmed routing generation {generation}", "generation"),
     failed(
