@@ -1,16 +1,16 @@
-"""Line charts as SVG text: no script, no font, no colour of its own (the page's style sheet gives them).
+"""Charts as SVG text: no script, no font, no colour of its own (the page's style sheet gives them).
 
-One line a policy, dashed differently too, so that colour alone tells nothing. Called by `page`.
+One line or bar a policy; lines are dashed differently too, so that colour alone tells nothing. Called by `page`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
 Point = tuple[float, float]
 
-WIDTH, HEIGHT = 720, 280
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 12, 44
+WIDTH, HEIGHT = 520, 250
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 46
 DASHES = ("", "7 4", "2 4", "10 4 2 4")
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
@@ -41,41 +41,75 @@ def lines(drawn: Sequence[Line], x: Axis, y: Axis, *, described: str) -> str:
     """
     x_most = x.most or max((point[0] for line in drawn for point in line.points), default=1.0) or 1.0
     y_most = y.most or max(y.least, *(point[1] for line in drawn for point in line.points), 0.0) or 1.0
-    x_ticks, y_ticks = ticks(x_most), ticks(y_most)
-    y_top = y.most or max(y_most, y_ticks[-1])
-
-    def place(point: Point) -> str:
-        left = LEFT + (WIDTH - LEFT - RIGHT) * min(point[0] / x_most, 1.0)
-        top = TOP + (HEIGHT - TOP - BOTTOM) * (1 - min(point[1] / y_top, 1.0))
-        return f"{left:.1f},{top:.1f}"
-
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(described)}">']
-    for tick in y_ticks:
-        left, height = place((0.0, tick)).split(",")
-        parts.append(f'<line class="grid" x1="{left}" x2="{WIDTH - RIGHT}" y1="{height}" y2="{height}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{float(height) + 4:.1f}" text-anchor="end">')
-        parts.append(f"{number(tick)}{escape(y.unit)}</text>")
-    for tick in x_ticks:
-        left, _ = place((tick, 0.0)).split(",")
-        parts.append(f'<text class="tick" x="{left}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">')
-        parts.append(f"{number(tick)}{escape(x.unit)}</text>")
-    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}"/>')
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(f'<text class="title" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x.title)}</text>')
+    parts = [*_frame(described, x.title), *_scale(y, y_most)]
+    for tick in ticks(x_most):
+        parts.append(_text("tick", _left(tick / x_most), HEIGHT - BOTTOM + 18, number(tick) + x.unit))
     for at, line in enumerate(drawn):
-        path = " ".join(place(point) for point in line.points)
-        dash = f' stroke-dasharray="{DASHES[at % len(DASHES)]}"' if at % len(DASHES) else ""
-        parts.append(f'<polyline class="line s{at % len(DASHES)}"{dash} points="{path}">')
+        path = " ".join(f"{_left(px / x_most):.1f},{_top(py / y_most):.1f}" for px, py in line.points)
+        parts.append(f'<polyline class="line s{at % len(DASHES)}"{_dash(at)} points="{path}">')
         parts.append(f"<title>{escape(line.name)}</title></polyline>")
     return "".join((*parts, "</svg>"))
+
+
+def bars(groups: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], y: Axis, *, described: str) -> str:
+    """A chart of bars: in each group one for each name.
+
+    Args:
+        groups: what stands below a group, and the values of its bars.
+        names: whose the bars are.
+    """
+    most = max(y.least, *(value for _, values in groups for value in values), 0.0) or 1.0
+    parts = [*_frame(described, ""), *_scale(y, most)]
+    width = (WIDTH - LEFT - RIGHT) / max(1, len(groups))
+    each = width * 0.72 / max(1, len(names))
+    for at, (label, values) in enumerate(groups):
+        begin = LEFT + width * (at + 0.14)
+        for n, (name, value) in enumerate(zip(names, values, strict=True)):
+            top = _top(value / most)
+            parts.append(f'<rect class="bar b{n % len(DASHES)}" x="{begin + n * each:.1f}" y="{top:.1f}" ')
+            parts.append(f'width="{each * 0.9:.1f}" height="{HEIGHT - BOTTOM - top:.1f}">')
+            parts.append(f"<title>{escape(name)}: {number(round(value, 2))}{escape(y.unit)}</title></rect>")
+        for row, word in enumerate(label.split(" ", 1)):
+            parts.append(_text("tick", LEFT + width * (at + 0.5), HEIGHT - BOTTOM + 18 + 17 * row, word))
+    return "".join((*parts, "</svg>"))
+
+
+def _frame(described: str, title: str) -> Iterator[str]:
+    yield f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(described)}">'
+    base = HEIGHT - BOTTOM
+    yield f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>'
+    yield _text("title", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, title)
+
+
+def _scale(y: Axis, most: float) -> Iterator[str]:
+    for tick in ticks(most):
+        top = _top(tick / most)
+        yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{top:.1f}" y2="{top:.1f}"/>'
+        yield _text("tick", LEFT - 8, top + 5, number(tick) + y.unit, "end")
+
+
+def _text(kind: str, x: float, y: float, text: str, anchor: str = "middle") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _left(part: float) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * min(part, 1.0)
+
+
+def _top(part: float) -> float:
+    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - min(part, 1.0))
+
+
+def _dash(at: int) -> str:
+    dash = DASHES[at % len(DASHES)]
+    return f' stroke-dasharray="{dash}"' if dash else ""
 
 
 def legend(names: Sequence[str]) -> str:
     """Which line is whose."""
     out = []
     for at, name in enumerate(names):
-        dash = f' stroke-dasharray="{DASHES[at % len(DASHES)]}"' if at % len(DASHES) else ""
-        line = f'<line class="line s{at % len(DASHES)}"{dash} x1="0" x2="32" y1="6" y2="6"/>'
+        line = f'<line class="line s{at % len(DASHES)}"{_dash(at)} x1="0" x2="32" y1="6" y2="6"/>'
         out.append(f'<li><svg class="key" viewBox="0 0 32 12" aria-hidden="true">{line}</svg>{escape(name)}</li>')
     return f'<ul class="legend">{"".join(out)}</ul>'
 
