@@ -67,7 +67,7 @@ def _worker(item: Object, now: float) -> tuple[str, ...]:
     process = item.get("process") or {}
     return (
         str(item.get("id")),
-        f"{item.get('group')}-{item.get('rank')}",
+        str(item.get("name")),
         str(item.get("state")),
         str(item.get("machine") or "-"),
         str(process.get("pid") or process.get("container") or "-"),

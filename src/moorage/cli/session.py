@@ -64,16 +64,15 @@ class Session:
         """The first read that finds something: a NAME may mean a deployment, a run or a worker.
 
         Raises:
-            NotFound: none did; the first one's words.
+            NotFound: none did; it names every kind that was looked for.
         """
-        missing: NotFound | None = None
+        missing: list[NotFound] = []
         for read in reads:
             try:
                 return read()
             except NotFound as error:
-                missing = missing or error
-        assert missing is not None
-        raise missing
+                missing.append(error)
+        raise _none_of(missing)
 
     def now(self) -> float:
         """For ages."""
@@ -163,3 +162,14 @@ def timeout_option(default: str | None) -> Callable[[F], F]:
         callback=duration,
         help="How long to wait, such as 90, 30s or 15m.",
     )
+
+
+def _none_of(missing: list[NotFound]) -> NotFound:
+    """One error for reads of several kinds that all found nothing of a name."""
+    first = missing[0]
+    kinds = [error.target.partition(" ")[0].lower() for error in missing if error.target]
+    if len(set(kinds)) < 2:
+        return first
+    name = (first.target or "").partition(" ")[2]
+    told = " or ".join(dict.fromkeys(kinds))
+    return NotFound(f"there is no {told} {name}", remedy=first.remedy, target=first.target, code=first.code)

@@ -222,12 +222,15 @@ class Observation:
     async def report(self, message: Report) -> ReportAnswer:
         """Write what was seen; workers side by side, each worker's reports in order.
 
+        A removed machine's last agent is still heard: it stops what it holds, and how that ended is the last there is
+        to know of it. Its workers were given up, so nothing of it starts anything or takes a place.
+
         Raises:
             NotFound: there is no such machine.
             Conflict: another incarnation joined, or what it holds is not settled yet (join again).
         """
         machine = await self._machine(message.machine, message.incarnation)
-        if machine.state not in ANSWERED:
+        if machine.state not in (*ANSWERED, MachineState.REMOVED):
             raise Conflict(
                 f"machine {machine.name} is {machine.state}: it must join and reconcile before it reports",
                 code="rejoin",

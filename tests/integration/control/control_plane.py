@@ -56,6 +56,7 @@ STEPS = (
     StepReport(to="Running", trigger="running", code="container.running"),
 )
 CRASH = StepReport(to="Failed", trigger="exited_nonzero", code="exited", params={"code": 137, "signal": 9})
+EXIT_0 = StepReport(to="Completed", trigger="exited_zero", code="exited", params={"code": 0})
 CANCELLED = StepReport(to="Cancelled", trigger="stop_confirmed", code="stop.confirmed")
 
 

@@ -15,6 +15,7 @@ from moorage.wire.agent import Capacity, Join
 from tests.integration.control.control_plane import (
     CANCELLED,
     CRASH,
+    EXIT_0,
     STEPS,
     Agent,
     Gateway,
@@ -220,6 +221,20 @@ async def test_a_machine_that_was_given_up_must_reconcile_before_its_reports_cou
         await agent.report(told, *STEPS)
     assert refused.value.code == "rejoin"
     assert (await worker_is(plane, told.worker, "Down")).ready is False
+
+
+async def test_the_last_agent_of_a_removed_machine_is_heard_to_the_end_and_no_other(plane: Plane) -> None:
+    agent = await Agent(plane).join()
+    await plane.apply()
+    told = await agent.serve()
+    await plane.table("serve")
+    await plane.commands.remove_machine("lab", actor="person:p", key=None)
+    assert (await worker_is(plane, told.worker, "Down")).handed_over is False
+    await agent.report(told, EXIT_0, exit_code=0, gone=True)
+    assert (await worker_is(plane, told.worker, "Completed")).exit_code == 0
+    agent.incarnation = "another"
+    with pytest.raises(Conflict):
+        await agent.report(told, *STEPS)
 
 
 async def test_idle_sleep_waits_for_the_gateway_and_a_request_wakes_it_once(plane: Plane, clock: HandClock) -> None:

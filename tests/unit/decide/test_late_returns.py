@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from moorage.decide.running.adoption import HeldProcess, reconcile
+from moorage.decide.running.members import proven_gone
 from moorage.decide.running.reports import Seen, apply, of_deleted
 from moorage.domain.changes import Hold, Release, Step, Update
 from moorage.domain.nouns import Machine, Run, Worker
@@ -214,3 +215,36 @@ def test_a_stop_that_was_asked_for_keeps_its_cause() -> None:
     stop = {"cause": "user", "text": "enough", "since": NOW - 9.0}
     step = Step(W.STOPPING, "stop_requested", reason("stop.time_limit", d=5.0), NOW)
     assert apply(worker(W.STOPPING, stop=stop), Seen("m", 3, 9, (step,)), NOW) == ()
+
+
+# A proof after the loss
+
+
+DISCONNECTED = "Down:machine_lost:stop.disconnected"
+"""What a machine says of a worker that it stopped since it was cut off."""
+
+
+@pytest.mark.parametrize("word", [DISCONNECTED, "Cancelled:stop_confirmed:stop.confirmed"])
+@pytest.mark.parametrize("handed_over", [True, False])
+def test_the_proof_that_a_lost_worker_is_gone_is_kept_and_wakes_whoever_waits(word: str, handed_over: bool) -> None:
+    params = {"d": 5.0} if "disconnected" in word else {}
+    it = worker(W.DOWN, handed_over=handed_over)
+    seen = seen_of(worker(), word, params=params, gone=True, seq=9)
+    writes = apply(it, seen, NOW)
+    (update,) = (w for w in writes if isinstance(w, Update))
+    assert (moves(writes), frees(writes)) == ([], [("w", 3)])
+    assert [n.code for n in update.notes] == ["worker.gone"]
+    told = replace(it, reported=update.fields["reported"], handed_over=False)
+    assert proven_gone(told)
+    assert not proven_gone(replace(told, epoch=4)), "another placement is not proven gone by it"
+    assert apply(told, seen, NOW) == (), "told again it is no news"
+
+
+def test_a_worker_that_a_cut_off_machine_stopped_is_lost_and_proven_gone_by_one_report() -> None:
+    """The report overtook the control plane's own clock: nothing was given up yet."""
+    seen = seen_of(worker(), DISCONNECTED, params={"d": 5.0}, gone=True, seq=9)
+    writes = apply(worker(), seen, NOW)
+    assert (moves(writes), frees(writes)) == ([("Down", "stop.disconnected")], [("w", 3)])
+    (update,) = (w for w in writes if isinstance(w, Update))
+    assert (update.fields["handed_over"], update.fields["reported"]["gone"]) == (False, 3)
+    assert "stop" not in update.fields, "nobody asked for its end, so its policy acts"

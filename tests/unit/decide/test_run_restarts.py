@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from moorage.decide.running.adoption import HeldProcess
 from moorage.decide.running.members import BY_PERSON, REQUEUED
 from moorage.decide.running.policy import Policy
 from moorage.decide.running.restarts import judge
@@ -251,6 +252,60 @@ def test_a_lost_worker_under_never_fails_its_run_after_the_window() -> None:
     run.wait(60.0)
     assert (run.w(0).state, run.w(0).final) == (W.DOWN, True)
     assert run.is_(S.FAILED, "run.worker_lost")
+
+
+DISCONNECTED = ("Down:machine_lost:stop.disconnected",)
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "Always", "Never"])
+def test_a_lost_worker_that_is_proven_gone_is_not_waited_for(policy: str) -> None:
+    asked = {"disconnect_after_s": 600.0, "reported": {"gone": 1}, "epoch": 1}
+    worker, snapshot, policies = ended(W.DOWN, policy, **asked)
+    verdict = judge(worker, replace(snapshot, now=1000.0), policies)
+    assert verdict is not None
+    assert verdict.again is (policy != "Never")
+    earlier = judge(replace(worker, epoch=2), replace(snapshot, now=1000.0), policies)
+    assert earlier is not None
+    assert earlier.again is None, "the proof is of an earlier placement"
+
+
+@pytest.mark.parametrize("returns_after_s", [5.0, 300.0])
+def test_what_a_cut_off_machine_stopped_starts_again_by_its_policy_once_that_is_told(returns_after_s: float) -> None:
+    """`on_disconnect: stop`: the machine comes back, says that it stopped it and that nothing of it is left."""
+    run = world(on_disconnect="stop", disconnect_after=600.0)
+    machine, lost = run.machine_of(run.w(0)), run.w(0)
+    run.lose(machine)
+    run.wait(returns_after_s)
+    assert run.w(0).state is W.DOWN
+    assert run.rejoin(machine, [HeldProcess(lost.uid, lost.epoch, alive=False)]) == ()
+    run.report(lost, *DISCONNECTED, params={"d": 600.0}, gone=True)
+    run.settle()
+    after = run.w(0)
+    assert (after.state, after.restarts, after.final, after.stop) == (W.PENDING, 1, False, None)
+    assert run.run.state is S.PENDING
+    run.wait(10.0)
+    run.up()
+    assert run.is_(S.RUNNING, "run.running")
+
+
+def test_what_its_machine_stopped_when_cut_off_is_restarted_although_nobody_missed_it() -> None:
+    run = world(on_disconnect="stop", disconnect_after=600.0)
+    run.report(run.w(0), *DISCONNECTED, params={"d": 600.0}, gone=True)
+    run.settle()
+    assert (run.w(0).state, run.w(0).restarts, run.run.state) == (W.PENDING, 1, S.PENDING)
+
+
+def test_a_gang_with_a_lost_member_starts_again_as_soon_as_that_one_is_proven_gone() -> None:
+    run = world(count=3, gang=True)
+    machine, lost = run.machine_of(run.w(0)), [w for w in run.workers if w.machine == run.w(0).machine]
+    run.lose(machine)
+    assert run.w(0).state is W.DOWN
+    run.rejoin(machine, [HeldProcess(w.uid, w.epoch, alive=False) for w in lost])
+    for worker in lost:
+        run.report(worker, *DISCONNECTED, params={"d": 600.0}, gone=True)
+    run.settle()
+    run.confirm_stops()
+    assert [w.state for w in run.workers] == [W.PENDING] * 3, run.states
 
 
 # Stopped for a while

@@ -24,6 +24,9 @@ BY_PERSON = frozenset({StopCause.USER, StopCause.DEFAULT})
 RETURN_WINDOW_S = 60.0
 """How long a lost worker may come back before its policy acts."""
 
+GONE = "gone"
+"""Key of `Worker.reported`: the epoch of which its machine proved, after it was lost, that nothing is left."""
+
 FRESH: dict[str, Any] = {
     "machine": None,
     "handed_over": False,
@@ -74,6 +77,11 @@ def is_out(worker: Worker) -> bool:
     return worker.state in ENDED_WORKER and (worker.state is WorkerState.DOWN or not worker.handed_over)
 
 
+def proven_gone(worker: Worker) -> bool:
+    """Lost, and its machine has proven meanwhile that nothing of this placement is left there."""
+    return dict(worker.reported or {}).get(GONE) == worker.epoch
+
+
 def ran_out(worker: Worker) -> bool:
     """Ended by its time limit, which is for good."""
     if worker.state is WorkerState.CANCELLED:
@@ -82,14 +90,14 @@ def ran_out(worker: Worker) -> bool:
 
 
 def window_end(worker: Worker, snapshot: RunSnapshot) -> float:
-    """Until when a lost worker may come back; one of a removed machine may not.
+    """Until when a lost worker may come back; one of a removed machine may not, nor one that is proven gone.
 
     decided: a machine that is removed while a worker of it is lost already ends the window as well.
     """
     ended_at = worker.ended_at if worker.ended_at is not None else worker.updated_at
     machine = snapshot.machines.get(worker.machine or "")
     removed = worker.reason is not None and worker.reason.code == "machine.removed"
-    if removed or (machine is not None and machine.state is MachineState.REMOVED):
+    if proven_gone(worker) or removed or (machine is not None and machine.state is MachineState.REMOVED):
         return ended_at
     return ended_at + RETURN_WINDOW_S
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.decide.running.heartbeats import given_up
+from moorage.decide.running.members import GONE, proven_gone
 from moorage.domain.changes import Release, Step, Update, Write
 from moorage.domain.lifecycles import WORKER
 from moorage.domain.nouns import Worker
@@ -69,7 +70,8 @@ def apply(worker: Worker, seen: Seen, now: float) -> tuple[Write, ...]:
     notes = _notes(steps, fields, why)
     if steps or fields or why:
         if seen.seq:
-            fields["reported"] = {**dict(worker.reported or {}), "epoch": seen.epoch, "seq": seen.seq}
+            known = fields.get("reported", worker.reported) or {}
+            fields["reported"] = {**dict(known), "epoch": seen.epoch, "seq": seen.seq}
         current = None if steps else why
         writes.append(Update("Worker", worker.uid, worker.version, steps, fields, current, notes))
     if seen.gone:
@@ -107,7 +109,8 @@ def _notes(steps: Sequence[Step], fields: Mapping[str, Any], why: Reason | None)
     """Readiness beside steps; and a place that is free without a step, so that whoever waits for it is woken."""
     if steps:
         return (why,) if why is not None else ()
-    return (reason("worker.gone"),) if fields.get("handed_over") is False else ()
+    freed = fields.get("handed_over") is False or GONE in fields.get("reported", ())
+    return (reason("worker.gone"),) if freed else ()
 
 
 def _readiness_news(worker: Worker, seen: Seen) -> Reason | None:
@@ -161,8 +164,16 @@ def _fields(worker: Worker, seen: Seen, steps: Sequence[Step], state: WorkerStat
         fields |= _ended(worker, seen, steps[-1], now)
     if seen.ready is not None and seen.ready != worker.ready and (state not in ENDED_WORKER or given_up(worker)):
         fields["ready"] = seen.ready
-    if seen.gone and worker.handed_over and state in ENDED_WORKER:
+    return fields | (_gone(worker, seen, state) if seen.gone else {})
+
+
+def _gone(worker: Worker, seen: Seen, state: WorkerState) -> dict[str, Any]:
+    """Nothing of it is left: its place is free; and of a lost one nothing is waited for any more."""
+    fields: dict[str, Any] = {}
+    if worker.handed_over and state in ENDED_WORKER:
         fields["handed_over"] = False
+    if state is WorkerState.DOWN and not proven_gone(worker):
+        fields["reported"] = {**dict(worker.reported or {}), GONE: seen.epoch}
     return fields
 
 
