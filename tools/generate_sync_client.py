@@ -28,6 +28,8 @@ SOURCES = {
     "AsyncOperations": "fleet.py",
     "AsyncSecrets": "secrets.py",
     "AsyncDrives": "drives.py",
+    "AsyncNamespaces": "namespaces.py",
+    "AsyncQuotas": "namespaces.py",
     "AsyncClient": "aio.py",
 }
 """Each asynchronous class and the module that has it, in the order of the stub."""

@@ -25,6 +25,7 @@ from moorage.api.routes import (
     identity,
     logs,
     machines,
+    namespaces,
     operations,
     routing,
     runs,
@@ -48,6 +49,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     drives.router,
     drives.copies,
     identity.router,
+    namespaces.router,
+    namespaces.quotas,
     tokens.router,
 )
 """Paths are matched one after another: those that agents and gateways use many times a second come first."""
@@ -75,7 +78,9 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         described = get_openapi(title=app.title, version=app.version, routes=app.routes)
         parts = described.setdefault("components", {})
-        parts.setdefault("schemas", {}).update(schemas(*agent.MESSAGES, *routing.MESSAGES, secrets.SecretBody, *MODELS))
+        parts.setdefault("schemas", {}).update(
+            schemas(*agent.MESSAGES, *routing.MESSAGES, secrets.SecretBody, *namespaces.MESSAGES, *MODELS)
+        )
         parts["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         described["security"] = [{"bearer": []}]
         _describe_answers(described["paths"])

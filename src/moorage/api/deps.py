@@ -21,6 +21,7 @@ from moorage.control.drives import Drives
 from moorage.control.execrelay import ExecRelay
 from moorage.control.logrelay import LogRelay
 from moorage.control.logtail import LogTail
+from moorage.control.namespaces import Namespaces
 from moorage.control.provisions import Provisions
 from moorage.control.reading import Reader
 from moorage.control.vault import Vault
@@ -84,6 +85,7 @@ class ApiDeps:
         http: client for asking gateways about a request.
         closing: set by the composition root before it stops the server: long-polls and streams end then.
         stats: further counters for `/metrics`, by name (`moorage_` and `_total` are put around it).
+        gauges: further gauges for `/metrics`, by name.
         readiness: why the server is not ready, or None; asked by `/readyz`.
     """
 
@@ -106,12 +108,18 @@ class ApiDeps:
     http: httpx.AsyncClient
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     stats: Callable[[], Mapping[str, float]] = no_stats
+    gauges: Callable[[], Mapping[str, float]] = no_stats
     readiness: Callable[[], str | None] = always_ready
 
     @cached_property
     def reader(self) -> Reader:
         """Questions of people."""
         return Reader(self.store, self.clock, self.settings.gateway_url)
+
+    @cached_property
+    def namespaces(self) -> Namespaces:
+        """Namespaces and their quotas."""
+        return Namespaces(self.store, self.clock)
 
     @cached_property
     def tail(self) -> LogTail:

@@ -11,6 +11,7 @@ from moorage.client.deployments import AsyncDeployments
 from moorage.client.drives import AsyncDrives
 from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
+from moorage.client.namespaces import AsyncNamespaces, AsyncQuotas
 from moorage.client.patience import Patience, PatientTransport, is_kept
 from moorage.client.runs import AsyncReplicas, AsyncRuns, AsyncWorkers
 from moorage.client.secrets import AsyncSecrets
@@ -62,6 +63,8 @@ class AsyncClient:
         self.operations = AsyncOperations(self._session)
         self.secrets = AsyncSecrets(self._session)
         self.drives = AsyncDrives(self._session)
+        self.namespaces = AsyncNamespaces(self._session)
+        self.quotas = AsyncQuotas(self._session)
 
     @classmethod
     def from_environment(

@@ -21,6 +21,7 @@ from moorage.client.deployments import AsyncDeployments
 from moorage.client.drives import AsyncDrives
 from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
+from moorage.client.namespaces import AsyncNamespaces, AsyncQuotas
 from moorage.client.patience import Patience, PatientTransport, is_kept
 from moorage.client.runs import AsyncReplicas, AsyncRuns, AsyncWorkers
 from moorage.client.secrets import AsyncSecrets
@@ -166,6 +167,16 @@ class Drives(_Blocking):
     """`AsyncDrives`, blocking."""
 
 
+@blocking(AsyncNamespaces)
+class Namespaces(_Blocking):
+    """`AsyncNamespaces`, blocking."""
+
+
+@blocking(AsyncQuotas)
+class Quotas(_Blocking):
+    """`AsyncQuotas`, blocking."""
+
+
 @blocking(AsyncClient)
 class Client(_Blocking):
     """`AsyncClient`, blocking."""
@@ -196,6 +207,8 @@ class Client(_Blocking):
         self.operations = Operations(inner.operations)
         self.secrets = Secrets(inner.secrets)
         self.drives = Drives(inner.drives)
+        self.namespaces = Namespaces(inner.namespaces)
+        self.quotas = Quotas(inner.quotas)
 
     @classmethod
     def from_environment(

@@ -8,8 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from moorage.control.accounts import GpuAccounts
 from moorage.control.paging import Page, page
 from moorage.control.views import JsonObject, change_object, operation_object, tombstone_object
+from moorage.control.views_gpus import Sees, everything
 from moorage.control.views_running import machine_object, run_object, worker_object
 from moorage.control.views_serving import Surroundings, deployment_object, replica_object, revision_object
 from moorage.decide.scheduling.order import ordered
@@ -38,6 +40,7 @@ class Reader:
         self._store = store
         self._clock = clock
         self._gateway_url = gateway_url
+        self.accounts = GpuAccounts(store, clock)
 
     async def find(self, kind: type[N], namespace: str | None, name: str) -> N:
         """The object of that name, the newest where several had it, or that uid.
@@ -108,17 +111,25 @@ class Reader:
         row = await self.find(Worker, namespace, name)
         return worker_object(row, await self._machines([row.machine]))
 
-    async def machines(self, wanted: Page) -> JsonObject:
-        """One page of machines, by name within the page (pages go on by uid)."""
+    async def machines(self, wanted: Page, sees: Sees = everything) -> JsonObject:
+        """One page of machines, by name within the page (pages go on by uid).
+
+        Args:
+            wanted: the page.
+            sees: what of the work on them who asks may know of.
+        """
         rows, following = await page(self._store, Machine, wanted)
         rows.sort(key=lambda r: (r.name, r.uid))
         held = _by(await self._store.holdings(), lambda h: str(h["machine"]))
-        return {"items": [machine_object(r, held[r.uid]) for r in rows], "next": following}
+        gpus = await self.accounts.objects(rows, held, sees)
+        return {"items": [machine_object(r, held[r.uid], gpus[r.uid]) for r in rows], "next": following}
 
-    async def machine(self, name: str) -> JsonObject:
-        """One machine."""
+    async def machine(self, name: str, sees: Sees = everything) -> JsonObject:
+        """One machine; as `machines`."""
         row = await self.find(Machine, None, name)
-        return machine_object(row, await self._store.holdings(row.uid))
+        held = await self._store.holdings(row.uid)
+        gpus = await self.accounts.objects([row], {row.uid: held}, sees)
+        return machine_object(row, held, gpus[row.uid])
 
     async def operations(self, wanted: Page, target: str | None = None, state: str | None = None) -> JsonObject:
         """One page of operations, over ones included, oldest first within the page (pages go on by uid)."""
@@ -167,13 +178,6 @@ class Reader:
     async def uid(self, kind: type[Noun], namespace: str | None, name: str) -> str:
         """The uid that a name means now, or meant when it was last deleted."""
         return await self._uid_ever(kind, namespace, name)
-
-    async def namespaces(self) -> list[JsonObject]:
-        """`default`, and every namespace in which something lives."""
-        seen = {"default"}
-        for kind in (Deployment, Run):
-            seen |= {r.namespace for r in await self._store.find(kind)}
-        return [{"kind": "Namespace", "name": name} for name in sorted(seen)]
 
     async def _is_root(self, kind: type[Noun], uid: str) -> bool:
         """Whether history is kept under it: a deployment, or a run that stands for itself."""

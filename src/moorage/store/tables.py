@@ -70,29 +70,8 @@ def build(*, postgres: bool) -> Tables:
             sa.Column("generation", sa.BigInteger, nullable=False),
             sa.Column("expires_at", sa.Double, nullable=False),
         ),
-        holdings=sa.Table(
-            "holding",
-            meta,
-            sa.Column("worker", sa.Text, primary_key=True),
-            sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
-            sa.Column("machine", sa.Text, nullable=False, index=True),
-            sa.Column("cpu_milli", sa.BigInteger, nullable=False),
-            sa.Column("memory_bytes", sa.BigInteger, nullable=False),
-            sa.Column("namespace", sa.Text, nullable=False, server_default=""),
-            # Quotas are summed from the index alone.
-            sa.Index("holding_by_namespace", "namespace", "cpu_milli", "memory_bytes"),
-        ),
-        holding_gpus=sa.Table(
-            "holding_gpu",
-            meta,
-            sa.Column("machine", sa.Text, primary_key=True),
-            sa.Column("gpu", sa.BigInteger, primary_key=True, autoincrement=False),
-            sa.Column("worker", sa.Text, nullable=False, index=True),
-            sa.Column("epoch", sa.BigInteger, nullable=False),
-            sa.Column("namespace", sa.Text, nullable=False, server_default=""),
-            sa.Column("model", sa.Text, nullable=False, server_default=""),
-            sa.Index("holding_gpu_by_namespace", "namespace", "model"),
-        ),
+        holdings=_holding(meta),
+        holding_gpus=_holding_gpu(meta),
         tombstones=_tombstone(meta),
         secrets=sa.Table(
             "secret",
@@ -106,6 +85,35 @@ def build(*, postgres: bool) -> Tables:
             sa.Column("name", sa.Text, primary_key=True),
             sa.Column("value", sa.Text, nullable=False),
         ),
+    )
+
+
+def _holding(meta: sa.MetaData) -> sa.Table:
+    return sa.Table(
+        "holding",
+        meta,
+        sa.Column("worker", sa.Text, primary_key=True),
+        sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("machine", sa.Text, nullable=False, index=True),
+        sa.Column("cpu_milli", sa.BigInteger, nullable=False),
+        sa.Column("memory_bytes", sa.BigInteger, nullable=False),
+        sa.Column("namespace", sa.Text, nullable=False, server_default=""),
+        # Quotas are summed from the index alone.
+        sa.Index("holding_by_namespace", "namespace", "cpu_milli", "memory_bytes"),
+    )
+
+
+def _holding_gpu(meta: sa.MetaData) -> sa.Table:
+    return sa.Table(
+        "holding_gpu",
+        meta,
+        sa.Column("machine", sa.Text, primary_key=True),
+        sa.Column("gpu", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("worker", sa.Text, nullable=False, index=True),
+        sa.Column("epoch", sa.BigInteger, nullable=False),
+        sa.Column("namespace", sa.Text, nullable=False, server_default=""),
+        sa.Column("model", sa.Text, nullable=False, server_default=""),
+        sa.Index("holding_gpu_by_namespace", "namespace", "model"),
     )
 
 

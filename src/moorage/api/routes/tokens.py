@@ -1,4 +1,4 @@
-"""`/tokens/join` and `/namespaces`."""
+"""`/tokens/join`."""
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
@@ -24,9 +24,3 @@ async def make_join_token(deps: Deps, body: JoinTokenBody | None = None) -> Resp
     made = await deps.credentials.issue_join((body or JoinTokenBody()).ttl_s)
     shown = {"kind": "Token", "id": made.id, "role": "join", "token": made.token, "expires_at": iso(made.expires_at)}
     return json_response(shown, 201, {"Cache-Control": "no-store"})
-
-
-@router.get("/namespaces")
-async def list_namespaces(deps: Deps) -> Response:
-    """`default`, and those in which something lives."""
-    return json_response({"items": await deps.reader.namespaces(), "next": None})

@@ -115,13 +115,7 @@ class _Pass:
 
     def keep(self) -> None:
         """Take out of the ledger what is kept for somebody."""
-        entries = sorted(self.book.queue.keeping.values(), key=lambda e: e.key)
-        planned = reserve.planned(self.ledger, entries, self.now)
-        wanted = [
-            *reserve.restarts(entries, self.now),
-            *reserve.vacated(self.book.ended.values(), self.book.retry_at, self.book.holders.by_deployment, self.now),
-        ]
-        for kept in [*planned, *reserve.keep(self.ledger, wanted)]:
+        for kept in reserve.all_kept(self.book, self.ledger, self.now):
             self._kept.setdefault(kept.owner, []).append(kept)
             self.budget.take(kept.namespace, kept.claim)
             self.deadlines.append(kept.until)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from moorage.decide.scheduling.book import Book
 from moorage.decide.scheduling.feasible import takes
 from moorage.decide.scheduling.fleet import Fleet, lowest, word_of
 from moorage.decide.scheduling.gang import Finder, Found
@@ -150,6 +151,14 @@ def planned(ledger: Ledger, entries: Iterable[Entry], now: float) -> list[Reserv
         ledger.take(kept)
         made.append(Reservation(entry.worker.uid, kept, float(plan["until"]), entry.worker.namespace, spot))
     return made
+
+
+def all_kept(book: Book, ledger: Ledger, now: float) -> list[Reservation]:
+    """Reserve, in the ledger, everything that is kept for somebody; plans first."""
+    entries = sorted(book.queue.keeping.values(), key=lambda e: e.key)
+    plans = planned(ledger, entries, now)
+    gone = vacated(book.ended.values(), book.retry_at, book.holders.by_deployment, now)
+    return [*plans, *keep(ledger, [*restarts(entries, now), *gone])]
 
 
 # The head
