@@ -60,7 +60,14 @@ class _Snapshot:
 async def metrics(request: Request, deps: Deps) -> Response:
     """Prometheus text."""
     counts = await cast(StateCounts, request.app.state.counts).read()
-    families = [_objects(counts), _answers(cast(Seen, request.app.state.seen)), *_stats(deps.stats())]
+    gpus = _gpus(await deps.reader.accounts.by_state())
+    families = [
+        _objects(counts),
+        gpus,
+        _answers(cast(Seen, request.app.state.seen)),
+        *_stats(deps.stats()),
+        *_gauges(deps.gauges()),
+    ]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Snapshot(families))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
@@ -98,6 +105,17 @@ def _objects(counts: Mapping[tuple[str, str], int]) -> Metric:
     return family
 
 
+def _gpus(counts: Mapping[tuple[str, str], int]) -> Metric:
+    family = GaugeMetricFamily(
+        "moorage_gpus",
+        "GPUs by machine and by what they are taken by: free, held, reserved, faulty, foreign.",
+        labels=("machine", "state"),
+    )
+    for (machine, state), count in sorted(counts.items()):
+        family.add_metric((machine, state), count)
+    return family
+
+
 def _answers(seen: Seen) -> Metric:
     family = CounterMetricFamily(
         "moorage_api_answers", "HTTP answers by method and status.", labels=("method", "status")
@@ -105,6 +123,13 @@ def _answers(seen: Seen) -> Metric:
     for (method, status), count in sorted(seen.items()):
         family.add_metric((method, str(status)), count)
     return family
+
+
+def _gauges(gauges: Mapping[str, float]) -> list[Metric]:
+    return [
+        GaugeMetricFamily(f"moorage_{name}", f"{name.replace('_', ' ')} now.", value=value)
+        for name, value in sorted(gauges.items())
+    ]
 
 
 def _stats(stats: Mapping[str, float]) -> list[Metric]:

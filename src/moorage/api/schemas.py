@@ -201,12 +201,24 @@ class MachineGpu(Shape):
     """One accelerator and who holds it."""
 
     index: int
+    uuid: str | None
     vendor: str | None
     model: str | None
+    name: str | None
     memory: int | None
     health: str
+    fault: str | None
+    foreign_bytes: int
+    foreign_pids: list[int]
     holder: Literal["free", "held", "reserved", "foreign", "faulty"]
     worker: str | None
+    work: str | None
+    namespace: str | None
+    reserved_for: str | None
+    reserved_why: Literal["restart", "preemption", "head"] | None
+    process: Json | None
+    since: Time | None
+    until: Time | None
 
 
 class Machine(Head):

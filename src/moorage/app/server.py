@@ -27,6 +27,7 @@ from moorage.api.app import create_app
 from moorage.api.auth import Auth, StaticTokens
 from moorage.api.deps import ApiDeps, ApiSettings
 from moorage.clock import SystemClock
+from moorage.control.accounts import GpuAccounts
 from moorage.control.admit import Admission
 from moorage.control.authority import Authority
 from moorage.control.credentials import Credentials
@@ -132,6 +133,7 @@ async def build(config: ServerConfig) -> Graph:
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
     copies = DriveRelay(clock, lambda: ids.new("Operation"))
     board = WorkBoard(store, clock, relay, execs, copies)
+    accounts = GpuAccounts(store, clock)
     times = LeaseTimes(late_s=config.machine_ttl_s * LATE_SHARE, ttl_s=config.machine_ttl_s)
     loops = Loops(
         store,
@@ -143,6 +145,7 @@ async def build(config: ServerConfig) -> Graph:
         scheduling=SchedulingStep(store, clock),
         machines=MachinesStep(store, clock, times),
         ttl_s=config.machine_ttl_s,
+        check=accounts.check,
     )
     observation = Observation(
         store,
@@ -179,6 +182,7 @@ async def build(config: ServerConfig) -> Graph:
         settings=ApiSettings(gateway_url=config.gateway_url, gateway_token=tokens.get("gateway")),
         http=httpx.AsyncClient(timeout=5.0),
         readiness=_readiness(leadership),
+        gauges=lambda: {"gpu_ledger_violations": accounts.violations},
     )
     return Graph(store, publisher, leadership, loops, deps)
 

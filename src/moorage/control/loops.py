@@ -5,7 +5,7 @@ keys it concerns. Routes are refreshed first, so that a crash is withdrawn befor
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import structlog
 
@@ -19,6 +19,7 @@ from moorage.control.work import WorkBoard
 from moorage.decide.scheduling.cycle import ACTOR as SCHEDULING_ACTOR
 from moorage.decide.serving.cycle import ACTOR as SERVING_ACTOR
 from moorage.domain.changes import Fence, HistoryRow
+from moorage.domain.errors import MoorageError
 from moorage.domain.nouns import Deployment, Machine, Namespace, Worker
 from moorage.domain.states import ACTIVE_WORKER, ENDED_WORKER, WorkerState
 from moorage.ports import Clock, Store
@@ -44,6 +45,10 @@ placement and the start that are under way should not wait behind it."""
 log = structlog.get_logger("moorage.control")
 
 
+async def _nothing() -> None:
+    """No check."""
+
+
 class Loops:
     """Runs while this process leads.
 
@@ -52,6 +57,7 @@ class Loops:
         publisher, board: told of changes too.
         serving, runs, scheduling, machines: the steps.
         ttl_s: a machine's time to live, for the grace after taking over.
+        check: awaited once at the start of a leadership, beside the loops: says in the log what does not agree.
     """
 
     def __init__(
@@ -66,12 +72,14 @@ class Loops:
         scheduling: SchedulingStep,
         machines: MachinesStep,
         ttl_s: float,
+        check: Callable[[], Awaitable[object]] = _nothing,
     ) -> None:
         self._store = store
         self._clock = clock
         self._publisher = publisher
         self._board = board
         self._ttl_s = ttl_s
+        self._check = check
         self._steps = (serving, runs, scheduling, machines)
         self._routing = KeyedLoop("routing", self._refresh, clock, serving.everything, resync_s=DEPLOYMENTS_RESYNC_S)
         self._serving = KeyedLoop("serving", serving, clock, serving.everything, resync_s=DEPLOYMENTS_RESYNC_S)
@@ -96,14 +104,22 @@ class Loops:
         loops = (self._routing, self._serving, self._runs, self._scheduling, self._machines)
         tasks = [asyncio.ensure_future(loop.run()) for loop in loops]
         tasks.append(asyncio.ensure_future(self._follow(after)))
+        checking = asyncio.ensure_future(self._checked())
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            for task in tasks:
+            for task in (*tasks, checking):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, checking, return_exceptions=True)
+
+    async def _checked(self) -> None:
+        """A check that fails is a line in the log: nothing waits for it."""
+        try:
+            await self._check()
+        except MoorageError as cause:
+            log.warning("the ledger of GPUs could not be checked", why=cause.message)
 
     async def _refresh(self, uid: str) -> None:
         await self._publisher.refresh(uid)

@@ -9,7 +9,7 @@ from typing import Any
 
 from moorage.control.views import JsonObject, document, head, iso, plain
 from moorage.domain.nouns import Machine, Run, Worker
-from moorage.domain.states import MachineState, WorkerState
+from moorage.domain.states import WorkerState
 
 CRASH_LOOP_RESTARTS = 2
 """Two restarts without a reset show `crash_looping` (the lifecycle contract §2)."""
@@ -118,12 +118,13 @@ def machine_name(uid: str | None, machines: Mapping[str, Machine]) -> str | None
     return machines[uid].name if uid is not None and uid in machines else uid
 
 
-def machine_object(row: Machine, holdings: Sequence[Mapping[str, Any]]) -> JsonObject:
+def machine_object(row: Machine, holdings: Sequence[Mapping[str, Any]], gpus: Sequence[JsonObject] = ()) -> JsonObject:
     """A Machine.
 
     Args:
         row: the row.
         holdings: what is held on it, as the store gives it.
+        gpus: its GPUs, see `views_gpus`.
     """
     return {
         **head(row),
@@ -140,7 +141,7 @@ def machine_object(row: Machine, holdings: Sequence[Mapping[str, Any]]) -> JsonO
         "rack": row.labels.get("moorage/rack"),
         "site": row.labels.get("moorage/site"),
         "fabrics": [],
-        "gpus": _gpus(row, holdings),
+        "gpus": list(gpus),
         "pressure": list(row.pressure),
         "lease_expires_at": iso(row.lease_expires_at),
         "heartbeat_at": iso(row.heartbeat_at),
@@ -160,25 +161,6 @@ def _allocated(holdings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         "cpu_milli": sum(int(h["cpu_milli"]) for h in holdings),
         "memory_bytes": sum(int(h["memory_bytes"]) for h in holdings),
         "gpus": sum(len(h["gpus"]) for h in holdings),
-    }
-
-
-def _gpus(row: Machine, holdings: Sequence[Mapping[str, Any]]) -> list[JsonObject]:
-    holders = {int(index): str(h["worker"]) for h in holdings for index in h["gpus"]}
-    return [_gpu(gpu, holders.get(int(gpu["index"])), row.state) for gpu in row.capacity.get("gpus") or ()]
-
-
-def _gpu(gpu: Mapping[str, Any], worker: str | None, state: MachineState) -> JsonObject:
-    health = "unknown" if state is MachineState.DOWN else gpu.get("health", "ok")
-    free = "free" if gpu.get("health", "ok") == "ok" else "faulty"
-    return {
-        "index": gpu["index"],
-        "vendor": gpu.get("vendor"),
-        "model": gpu.get("model"),
-        "memory": gpu.get("memory_bytes"),
-        "health": health,
-        "holder": "held" if worker else free,
-        "worker": worker,
     }
 
 

@@ -7,15 +7,19 @@ from pydantic import BaseModel, ValidationError
 
 from moorage.api import schemas
 from moorage.control.views import change_object, operation_object, tombstone_object
+from moorage.control.views_gpus import Named, gpu_object
 from moorage.control.views_running import machine_object, run_object, worker_object
 from moorage.control.views_serving import Surroundings, deployment_object, replica_object, revision_object
+from moorage.decide.scheduling.accounts import Holder, Kept, Line
 from moorage.domain.changes import HistoryRow
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import reason
+from moorage.domain.states import MachineState
 
 WHY = reason("deploy.created")
 FAILURE = {"reason": WHY.to_wire(), "exit_code": 1, "log": "x", "fatal": True, "at": 1.0}
 GPU = {"index": 0, "vendor": "nvidia", "model": "H100", "memory_bytes": 80, "health": "ok"}
+READY = MachineState.READY
 ROW = HistoryRow("c.1", "Run", "r", "default", "r", "change", "Pending", "Running", WHY, "person:a", 1.0, 2, "r")
 GRAVE: dict[str, Any] = {
     "uid": "d", "kind": "Run", "namespace": "n", "name": "r", "digest": None, "state": "Failed",
@@ -42,7 +46,12 @@ VIEWS: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (schemas.Run, run_object(Run(uid="r"), [Worker(uid="w")])),
     (schemas.Worker, worker_object(Worker(uid="w"), {})),
     (schemas.Worker, worker_object(Worker(uid="w", stop={"cause": "user", "since": 1.0}, gpus=(0, 1)), {})),
-    (schemas.Machine, machine_object(Machine(uid="m", capacity={"gpus": [GPU]}), [])),
+    (schemas.Machine, machine_object(Machine(uid="m"), [], [gpu_object(Line(GPU, Holder.FREE), READY, Named())])),
+    (schemas.MachineGpu, gpu_object(Line(GPU, Holder.HELD, "w", Worker(uid="w", process={"pid": 1})), READY, Named())),
+    (
+        schemas.MachineGpu,
+        gpu_object(Line(GPU, Holder.RESERVED, kept=Kept("m", 0, "w", 2.0, "head"), until=2.0), READY, Named()),
+    ),
     (schemas.Operation, operation_object(Operation(uid="o"))),
     (schemas.Operation, operation_object(Operation(uid="o", lease_owner="c", steps=({"name": "drain"},)), "gemma")),
     (schemas.Change, change_object(ROW)),

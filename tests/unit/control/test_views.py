@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from moorage.control.views import change_object, document, iso, operation_object, plain, tombstone_object
+from moorage.control.views_gpus import Named, gpu_object
 from moorage.control.views_running import machine_object, run_object, worker_counts, worker_object
 from moorage.control.views_serving import (
     CRASH_LOOP_FAILURES,
@@ -16,6 +17,7 @@ from moorage.control.views_serving import (
     replica_object,
     revision_object,
 )
+from moorage.decide.scheduling.accounts import Holder, Kept, Line
 from moorage.domain.changes import HistoryRow
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import reason
@@ -157,18 +159,39 @@ def test_worker_counts_name_every_state_and_sum_to_the_total() -> None:
     assert counts["running"] == 2, "Running and Stale"
 
 
-def test_gpus_show_who_holds_them_and_faults() -> None:
-    gpus = [
-        {"index": i, "vendor": "nvidia", "model": "H100", "memory_bytes": 80, "health": h}
-        for i, h in enumerate(("ok", "ok", "xid79"))
-    ]
-    row = Machine(uid="m", state=MachineState.READY, capacity={"gpus": gpus})
+GPU = {"index": 0, "vendor": "nvidia", "model": "H100", "memory_bytes": 80, "health": "ok"}
+HELD = Line(GPU, Holder.HELD, "w-1", Worker(uid="w-1", process={"pid": 7}), since=0.0)
+KEPT = Line(GPU, Holder.RESERVED, kept=Kept("m", 0, "w-1", 5.0, "restart"), until=5.0)
+
+
+def test_a_gpu_shows_who_holds_it_as_which_process_and_since_when() -> None:
+    names = Named({"w-1": Worker(uid="w-1", name="train-0", namespace="lab")})
+    told = gpu_object(HELD, MachineState.READY, names)
+    assert (told["holder"], told["worker"], told["work"], told["namespace"]) == ("held", "w-1", "train-0", "lab")
+    assert (told["process"], told["since"], told["until"]) == ({"pid": 7}, "1970-01-01T00:00:00.000Z", None)
+    kept = gpu_object(KEPT, MachineState.READY, names)
+    assert (kept["holder"], kept["worker"], kept["reserved_for"], kept["work"]) == ("reserved", None, "w-1", "train-0")
+
+
+@pytest.mark.parametrize("line", [HELD, KEPT], ids=["held", "reserved"])
+@pytest.mark.parametrize("known", [True, False], ids=["its row is there", "its row is gone"])
+def test_of_work_that_one_has_no_rights_in_nothing_is_told_but_that_it_is_there(line: Line, known: bool) -> None:
+    rows = {"w-1": Worker(uid="w-1", name="train-0", namespace="lab")} if known else {}
+    told = gpu_object(line, MachineState.READY, Named(rows, lambda namespace: namespace == "mine"))
+    assert told["work"] == "work in another namespace"
+    assert {told["worker"], told["namespace"], told["reserved_for"], told["process"]} == {None}
+    assert "w-1" not in json.dumps(told)
+    assert "train" not in json.dumps(told)
+
+
+def test_of_a_lost_machine_nobody_knows_how_its_gpus_are() -> None:
+    assert gpu_object(Line(GPU, Holder.FREE), MachineState.DOWN, Named())["health"] == "unknown"
+
+
+def test_what_is_held_of_a_machine_is_summed() -> None:
     holding = {"machine": "m", "worker": "w-1", "epoch": 1, "gpus": [1], "cpu_milli": 2000, "memory_bytes": 5}
-    told = machine_object(row, [holding])
-    assert [(g["holder"], g["worker"]) for g in told["gpus"]] == [("free", None), ("held", "w-1"), ("faulty", None)]
+    told = machine_object(Machine(uid="m"), [holding])
     assert told["allocated"] == {"cpu_milli": 2000, "memory_bytes": 5, "gpus": 1}
-    lost = machine_object(replace(row, state=MachineState.DOWN), [])
-    assert {g["health"] for g in lost["gpus"]} == {"unknown"}
 
 
 def test_a_machine_is_called_by_its_name_and_by_its_uid_once_it_is_gone() -> None:
