@@ -70,10 +70,10 @@ class Cluster:
     gpus_total: int = 0
     _members: dict[str, list[str]] = field(default_factory=dict)
 
-    @staticmethod
-    def of(machines: Iterable[Machine], *, services: bool = False) -> "Cluster":
+    @classmethod
+    def of(cls, machines: Iterable[Machine], *, services: bool = False) -> "Cluster":
         """A cluster of these machines, with nothing on them."""
-        cluster = Cluster(services=services)
+        cluster = cls(services=services)
         for machine in machines:
             cluster.book.room(Room(machine))
             cluster.gpus_total += len(machine.capacity["gpus"])
