@@ -245,7 +245,7 @@ def test_top_shows_machines_what_runs_and_the_queue_in_order(api: StubApi, capsy
     api.answers[f"GET {RUNS}"] = (200, {"items": items, "next": None})
     assert main(["top"], api.env) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("1 of 1 machines ready, 1 of 2 GPUs taken, 2 of 8 cores")
+    assert shown.startswith("1 of 1 machines ready, 1 of 2 GPUs held, 2 of 8 cores")
     assert "waiting: 2" in shown
     assert shown.index("busy") < shown.index("first") < shown.index("second")
     assert "old" not in shown

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from moorage.cli import rows
+from moorage.cli.commands.accounts import get_machine
 from moorage.cli.commands.listing import selected
 from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, duration, examples
@@ -17,7 +18,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what it
 
 @click.group(
     invoke_without_command=True,
-    epilog=examples("moor machines", "moor machines -l pool=gpu", "moor machines remove box-1"),
+    epilog=examples("moor machines", "moor machines -l pool=gpu", "moor machines get box-1", "moor machines remove box-1"),
 )
 @click.option("--label", "-l", "labels", multiple=True, metavar="KEY=VALUE", help="Only those with this label.")
 @command
@@ -28,6 +29,9 @@ def machines(session: Session, labels: tuple[str, ...]) -> None:
     found = [m for m in session.client.machines.list() if m.get("state") != "Removed"]
     shown = selected(found, labels)
     session.show(shown, lambda: rows.table("machines", shown, session.now()))
+
+
+machines.add_command(get_machine)
 
 
 @machines.command(epilog=examples("moor machines remove box-1 --dry-run", "moor machines remove box-1 --yes"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from moorage.cli import rows
+from moorage.cli import gpus, rows
 from moorage.cli.output import Table, plain, print_value, terminal_width
 from moorage.cli.session import Session, command, duration, examples
 from moorage.cli.times import age
@@ -51,11 +51,15 @@ def look(session: Session) -> dict[str, Any]:
 
 
 def words(seen: Mapping[str, Sequence[Json]], now: float, width: int | None) -> str:
-    """All of it as people read it: machines, deployments, running jobs, and the queue in its order."""
+    """All of it as people read it: machines, GPUs that are taken, deployments, running jobs, the queue in its order."""
     runs = sorted(seen["runs"], key=lambda run: (run.get("queue_position") or 0, str(run["name"])))
     running = [run for run in runs if run.get("state") != "Pending"]
     waiting = [run for run in runs if run.get("state") == "Pending"]
     parts = [summary(seen["machines"]), plain(rows.table("machines", seen["machines"], now), width)]
+    taken, more = gpus.taken_table(seen["machines"], now)
+    if taken.rows:
+        parts += ["", plain(taken, width)]
+        parts += [f"and {more} more; see `moor machines get MACHINE`"] if more else []
     if seen["deployments"]:
         parts += ["", plain(rows.table("deployments", seen["deployments"], now), width)]
     if running:
@@ -68,12 +72,11 @@ def words(seen: Mapping[str, Sequence[Json]], now: float, width: int | None) -> 
 def summary(machines: Sequence[Json]) -> str:
     """One line: how much of the whole is taken."""
     ready = [m for m in machines if m.get("state") == "Ready"]
-    gpus = [gpu for machine in ready for gpu in machine.get("gpus") or ()]
-    held = sum(1 for gpu in gpus if gpu.get("holder") in ("held", "reserved"))
+    known = gpus.summary([gpu for machine in ready for gpu in machine.get("gpus") or ()])
     cpu, cpu_all = _sums(ready, "cpu_milli")
     memory, memory_all = _sums(ready, "memory_bytes")
     shown = [f"{len(ready)} of {len(machines)} machines ready"]
-    shown += [f"{held} of {len(gpus)} GPUs taken"] if gpus else []
+    shown += [known] if known else []
     shown += [f"{cpu / 1000:g} of {cpu_all / 1000:g} cores", f"{rows.size(memory)} of {rows.size(memory_all)} memory"]
     return ", ".join(shown)
 
