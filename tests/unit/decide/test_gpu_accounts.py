@@ -6,6 +6,8 @@ import pytest
 
 from moorage.decide.invariants import gpu_violations
 from moorage.decide.scheduling.accounts import Holder, Kept, Line, Surroundings, counts, kept_now, lines
+from moorage.decide.scheduling.fleet import Fleet
+from moorage.decide.scheduling.snapshot import Request
 from moorage.domain.nouns import Machine, Run
 from tests.scheduling_world import SchedulingWorld, gpus
 
@@ -129,3 +131,24 @@ def test_each_way_of_not_agreeing_is_found(change, says) -> None:
     given = {"machine": MACHINE, "held": HELD, "kept": KEPT, "lines": RIGHT, **change}
     found = gpu_violations(given["machine"], given["held"], given["kept"], given["lines"])
     assert any(says in text for text in found), found
+
+
+def test_a_fleet_kept_up_learns_what_becomes_of_gpus_as_one_built_whole() -> None:
+    world = SchedulingWorld()
+    some = gpus(4)
+    machine = world.machine("m0", capacity={"gpus": some})
+    ask = Request(gpus=1, healthy_only=True)
+    kept = Fleet(world.rooms())
+    kept.kind(ask)
+    for index, fields in enumerate(
+        [{"health": "faulty", "fault": "x"}, {"foreign_bytes": 1 << 30}, {"health": "at_risk", "fault": "y"}]
+    ):
+        some = (*some[:index], {**some[index], **fields}, *some[index + 1 :])
+        world.rows[machine.uid] = replace(machine, capacity={**machine.capacity, "gpus": some})
+        kept.put(world.rooms()[0])
+        whole = Fleet(world.rooms())
+        for name in ("gpus", "usable"):
+            assert kept.base(name)[0] == whole.base(name)[0]
+        assert kept.kind(ask)[0] == whole.kind(ask)[0]
+    assert int(kept.base("usable")[0]) == 0b1100, "one at risk may be used"
+    assert int(kept.kind(ask)[0]) & int(kept.base("usable")[0]) == 0b1000, "not by who wants healthy ones only"
