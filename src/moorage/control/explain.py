@@ -7,6 +7,8 @@ is verified by running it again with the change made (`decide/scheduling/whatif`
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from moorage.control.scheduling import load_book
 from moorage.control.views_serving import open_operation
 from moorage.decide.scheduling import explain, whatif
@@ -138,14 +140,15 @@ def grouped(outcome: Outcome, entry: Entry) -> list[Answer]:
         {
             "reasons": [r.to_wire() for r in refused.reasons],
             "count": len(refused.rows),
-            "examples": [fleet.room(row).machine.name for row in refused.rows[:EXAMPLES]],
+            "examples": [fleet.room(int(row)).machine.name for row in refused.rows[:EXAMPLES]],
         }
         for refused in found
     ]
-    refused_rows = {row for refused in found for row in refused.rows}
-    names = sorted(room.machine.name for room in fleet.rooms() if fleet.row(room.machine.uid) not in refused_rows)
-    if names:
-        rows.insert(0, {"reasons": [], "count": len(names), "examples": names[:EXAMPLES]})
+    fits = np.setdiff1d(fleet.by_name, np.concatenate([refused.rows for refused in found]), assume_unique=True)
+    if len(fits):
+        first = fits[np.argsort(fleet.ranks[fits])[:EXAMPLES]]
+        names = [fleet.room(int(row)).machine.name for row in first]
+        rows.insert(0, {"reasons": [], "count": len(fits), "examples": names})
     return rows
 
 

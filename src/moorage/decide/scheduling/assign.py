@@ -17,7 +17,7 @@ from moorage.decide.scheduling.ledger import Ledger, Spot
 from moorage.decide.scheduling.order import Entry, Unit, units
 from moorage.decide.scheduling.policies import Policy
 from moorage.decide.scheduling.quota import Budget
-from moorage.decide.scheduling.reserve import Head, Reservation
+from moorage.decide.scheduling.reserve import Head, Reservation, Signature
 from moorage.decide.scheduling.score import Mix
 from moorage.decide.scheduling.waiting import Wait, Why
 from moorage.domain.states import WorkerState
@@ -77,9 +77,6 @@ def decide(book: Book, now: float, policy: Policy = Policy.FGD, draw: int = 0) -
     )
 
 
-Signature = tuple[object, ...]
-
-
 @dataclass(slots=True)
 class _Pass:
     """The state of one cycle."""
@@ -101,10 +98,13 @@ class _Pass:
     _kept: dict[str, list[Reservation]] = field(default_factory=dict)
     _unplaced: set[str] = field(default_factory=set)
     """runs whose gang did not get its places"""
+    _alike: dict[tuple[int, int], Wait] = field(default_factory=dict)
+    """by ask and priority: what plain workers wait for whom no machine is left for"""
     _hopeless: set[Signature] = field(default_factory=set)
     _tries: int = 0
     _planned: bool = False
     _ends: list[tuple[float, Spot]] = field(default_factory=list)
+    _ending_then: tuple[tuple[int, int], Ending] | None = None
     _future: tuple[Ledger, dict[Signature, bool]] | None = None
 
     def __post_init__(self) -> None:
@@ -161,12 +161,35 @@ class _Pass:
                 at = self._in_bulk(stretch, at)
 
     def _past_spent(self, stretch: Sequence[Unit], at: int) -> int:
-        """Past the units that no machine is left for; they wait, or end before the head starts."""
-        spent = self.far.spent
-        while at < len(stretch) and id(stretch[at].members[0].ask) in spent:
-            self.look(stretch[at])
+        """Past the units that no machine is left for; they wait, or end before the head starts.
+
+        What one of them waits for, all alike do: room only shrinks, and who has no reservation now gets none later.
+        """
+        far, keeping, known = self.far.spent, self.book.queue.keeping, self._alike
+        while at < len(stretch):
+            unit = stretch[at]
+            entry = unit.members[0]
+            if id(entry.ask) not in far:
+                break
             at += 1
+            wait = known.get((id(entry.ask), entry.key[0]))
+            if wait is None or entry.key[3] in keeping or self._may_end_before_head(entry):
+                self.look(unit)
+                self._note_alike(unit, entry)
+            else:
+                self.waits.append(Wait(unit, wait.why, behind=wait.behind))
         return at
+
+    def _may_end_before_head(self, entry: Entry) -> bool:
+        """Whether the head's own room is to be tried for it."""
+        if self.head is None or self.head.start is None or entry.limit_s is None or id(entry.ask) in self.near.spent:
+            return False
+        return self._end_of(entry) <= self.head.start
+
+    def _note_alike(self, unit: Unit, entry: Entry) -> None:
+        wait = self.waits[-1] if self.waits else None
+        if wait is not None and wait.unit is unit and wait.why in (Why.ROOM, Why.BEHIND):
+            self._alike[id(entry.ask), entry.key[0]] = wait
 
     def _in_bulk(self, stretch: Sequence[Unit], at: int) -> int:
         """Place what fits of the units that follow; returns where to go on."""
@@ -306,7 +329,7 @@ class _Pass:
         if left:
             return Wait(unit, Why.PLANNED, left=left)
         entry = unit.members[0]
-        signature = (id(entry.ask), unit.priority) if entry.plain else signature_of(unit)
+        signature = (id(entry.ask), unit.priority) if entry.plain else reserve.signature_of(unit)
         if self.head is not None or self._tries >= TRIES_MAX or signature in self._hopeless:
             return self._behind(unit, signature)
         self._tries += 1
@@ -329,9 +352,12 @@ class _Pass:
         return Wait(unit, Why.HEAD, head.start)
 
     def _ending(self) -> Ending:
-        filled = (found[0] for fill in self.fills for found in fill.found())
-        ends = [(self._end_of(entry), spot) for entry, spot in filled]
-        return self.book.holders.ending(self.now, [*self._ends, *ends])
+        then = (len(self._ends), len(self.fills))
+        if self._ending_then is None or self._ending_then[0] != then:
+            filled = (found[0] for fill in self.fills for found in fill.found())
+            ends = [(self._end_of(entry), spot) for entry, spot in filled]
+            self._ending_then = then, self.book.holders.ending(self.now, [*self._ends, *ends])
+        return self._ending_then[1]
 
     def _stopping_for(self, unit: Unit) -> int:
         """How many of those stopped for this unit still hold room."""
@@ -354,18 +380,6 @@ class _Pass:
         if signature not in known:
             known[signature] = reserve.could_take(future, unit)
         return Wait(unit, Why.BEHIND, behind=self.head.unit) if known[signature] else Wait(unit, Why.ROOM)
-
-
-def signature_of(unit: Unit) -> Signature:
-    """What makes two units alike for the question whether they fit."""
-    first = unit.first
-    apart = (first.owner, *first.apart) if first.apart or first.topology is not None else None
-    if len(unit.members) == 1:
-        return (id(first.ask), apart, first.topology, unit.priority)
-    counts: dict[int, int] = {}
-    for entry in unit.members:
-        counts[id(entry.ask)] = counts.get(id(entry.ask), 0) + 1
-    return (*counts.items(), apart, first.topology, unit.priority)
 
 
 def _free_part(ledger: Ledger, spot: Spot) -> Spot:

@@ -90,6 +90,7 @@ def _fill(ledger: Ledger, ask: Ask, entries: Sequence[Entry], mix: Mix) -> Fill 
     counts = np.minimum(room, np.maximum(0, len(entries) - (np.cumsum(room) - room)))
     rows, counts = rows[counts > 0], counts[counts > 0]
     request = ask.request
+    ledger.touched = None
     ledger.cpu[rows] -= counts * request.cpu_milli
     ledger.memory[rows] -= counts * request.memory_bytes
     return Fill(entries, np.repeat(rows, counts), _take_gpus(ledger, ask, rows, counts))

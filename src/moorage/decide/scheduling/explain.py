@@ -20,7 +20,7 @@ from moorage.decide.scheduling.feasible import (
     wanted,
     with_fabric,
 )
-from moorage.decide.scheduling.fleet import Fleet, matches, rack_of, seen_gpus
+from moorage.decide.scheduling.fleet import Fleet, Ints, matches, rack_of, seen_gpus
 from moorage.decide.scheduling.ledger import Ledger
 from moorage.decide.scheduling.order import Entry, Unit, minimum_of
 from moorage.decide.scheduling.snapshot import Ask, Room
@@ -35,7 +35,7 @@ ALL_MACHINES_MAX = 32
 EXAMPLES = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Refused:
     """Machines that refuse a worker for the same reasons.
 
@@ -44,7 +44,7 @@ class Refused:
         reasons: of the first one (numbers may differ on the others).
     """
 
-    rows: tuple[int, ...]
+    rows: Ints
     reasons: tuple[Reason, ...]
 
 
@@ -62,8 +62,7 @@ def groups(ledger: Ledger, entry: Entry) -> list[Refused]:
     signature = np.zeros(ledger.fleet.height, np.int64)
     for at, column in enumerate(columns):
         signature |= (~column).astype(np.int64) << at
-    rows = np.flatnonzero(ledger.fleet.base("here"))
-    rows = rows[np.argsort(ledger.fleet.ranks[rows])]
+    rows = ledger.fleet.by_name
     closed = ~ledger.fleet.base("open")[rows]
     # Closed machines differ by state, cordon and pressure, which only their own words tell apart.
     out = [*_by_words(ledger, entry, rows[closed]), *_by_signature(ledger, entry, rows[~closed], signature)]
@@ -72,8 +71,8 @@ def groups(ledger: Ledger, entry: Entry) -> list[Refused]:
 
 def _by_signature(ledger: Ledger, entry: Entry, rows: Any, signature: Any) -> Iterator[Refused]:
     for value in np.unique(signature[rows]):
-        alike = tuple(int(row) for row in rows[signature[rows] == value])
-        why = machine_refusals(ledger, entry, alike[0])
+        alike = rows[signature[rows] == value]
+        why = machine_refusals(ledger, entry, int(alike[0]))
         if why:
             yield Refused(alike, why)
 
@@ -83,7 +82,7 @@ def _by_words(ledger: Ledger, entry: Entry, rows: Any) -> list[Refused]:
     for row in rows:
         why = machine_refusals(ledger, entry, int(row))
         found.setdefault(tuple(r.message for r in why), ([], why))[0].append(int(row))
-    return [Refused(tuple(alike), why) for alike, why in found.values()]
+    return [Refused(np.array(alike), why) for alike, why in found.values()]
 
 
 def machine_refusals(ledger: Ledger, entry: Entry, row: int) -> tuple[Reason, ...]:
@@ -153,7 +152,7 @@ def plain_wait(unit: Unit, fleet: Fleet) -> Reason:
     for ask in asks:
         if not ever(fleet, ask).any():
             return reason("place.never_fits", why=never(fleet, ask))
-    ready = sum(room.machine.state is MachineState.READY for room in fleet.rooms())
+    ready = int(fleet.column("ready", lambda machine: machine.state is MachineState.READY).sum())
     return reason(_code(unit), ready=ready, total=len(fleet))
 
 

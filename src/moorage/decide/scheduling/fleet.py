@@ -27,6 +27,9 @@ GPUS_MAX = 64
 COLUMNS_MAX = 512
 """Columns made by questions before all of them are dropped and made anew as they are asked for."""
 
+KEPT_MAX = 256
+"""Columns of answers that are kept up (`Fleet.kept`), before all of them are made anew: 20 MB for 10,000 machines."""
+
 RACK_LABEL = "moorage/rack"
 
 
@@ -45,6 +48,11 @@ class Fleet:
         self._base: dict[str, npt.NDArray[Any]] = {name: np.zeros(0, dtype) for name, dtype in _BASE.items()}
         self._asked: dict[Hashable, tuple[npt.NDArray[Any], Callable[[Machine], Any]]] = {}
         self._ranks: Ints | None = None
+        self._by_name: Ints | None = None
+        self._kept: dict[Hashable, tuple[Ints, int]] = {}
+        """answers, and how many of `_changed` they know of"""
+        self._changed: list[int] = []
+        """rows in the order in which they changed, since the answers were last made anew"""
         self._racks: dict[str, int] = {}
         self._names: dict[str, int] = {}
         self._owners: dict[str, set[int]] = {}
@@ -99,12 +107,13 @@ class Fleet:
         old = self._rooms[row]
         before = None if old is None else old.machine
         if before is None or before.name != room.machine.name:
-            self._ranks = None
+            self._reorder()
             self._names.pop(before.name if before else "", None)
             self._names[room.machine.name] = row
         self._own(row, room.owners)
         self._rooms[row] = room
         self._write(row, room)
+        self._note(row)
         if before is not room.machine:
             for column, of in self._asked.values():
                 column[row] = of(room.machine)
@@ -120,7 +129,7 @@ class Fleet:
         self._own(row, frozenset())
         self._rooms[row] = None
         self._vacant.append(row)
-        self._ranks = None
+        self._reorder()
         for column in self._base.values():
             column[row] = 0
         for column, _ in self._asked.values():
@@ -129,6 +138,19 @@ class Fleet:
     def rows_of(self, owner: str) -> frozenset[int]:
         """Machines on which a deployment, or a run of its own, has a worker."""
         return frozenset(self._owners.get(owner, ()))
+
+    def _reorder(self) -> None:
+        self._ranks = self._by_name = None
+        self._kept.clear()
+        self._changed.clear()
+
+    def _note(self, row: int) -> None:
+        if not self._kept:
+            return
+        self._changed.append(row)
+        if len(self._changed) > self.height + KEPT_MAX:
+            self._kept.clear()
+            self._changed.clear()
 
     def _own(self, row: int, owners: frozenset[str]) -> None:
         old = self._rooms[row]
@@ -187,6 +209,33 @@ class Fleet:
         """For each machine, which of its GPUs are of the kind asked for (and not at risk, with `healthy_only`)."""
         key = ("kind", request.vendor, request.models, request.gpu_memory_bytes, request.healthy_only)
         return self.column(key, lambda machine: kind_bits(request, machine), np.uint64)
+
+    def kept(self, key: Hashable, of: Callable[[Rows], Ints]) -> Ints:
+        """An answer for each machine, made when first asked for; later only for the machines that changed since.
+
+        Args:
+            key: names the question.
+            of: the answers for these machines, from their columns.
+        """
+        found, known = self._kept.get(key, (None, 0))
+        if found is None:
+            if len(self._kept) >= KEPT_MAX:
+                self._kept.clear()
+                self._changed.clear()
+            found = of(np.arange(self.height))
+        elif known < len(self._changed):
+            rows = np.unique(self._changed[known:])
+            found[rows] = of(rows)
+        self._kept[key] = (found, len(self._changed))
+        return found
+
+    @property
+    def by_name(self) -> Ints:
+        """Rows of the machines that are there, in the order of their names."""
+        if self._by_name is None:
+            here = np.flatnonzero(self.base("here"))
+            self._by_name = here[np.argsort(self.ranks[here])]
+        return self._by_name
 
     @property
     def ranks(self) -> Ints:

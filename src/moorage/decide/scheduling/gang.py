@@ -15,7 +15,7 @@ from moorage.decide.scheduling.feasible import mask
 from moorage.decide.scheduling.fleet import Bools, Ints
 from moorage.decide.scheduling.ledger import Ledger, Spot
 from moorage.decide.scheduling.order import Entry, Unit
-from moorage.decide.scheduling.score import Mix, keys
+from moorage.decide.scheduling.score import NOWHERE, Mix, fit_keys, keys
 from moorage.decide.scheduling.snapshot import Ask, Topology
 
 Found = list[tuple[Entry, Spot]]
@@ -55,10 +55,9 @@ class Finder:
         return spot
 
     def _ranked(self, ask: Ask) -> list[int]:
-        rows = np.flatnonzero(mask(self.ledger, ask))
-        if not len(rows):
-            return []  # most looks at a full cluster end here
-        ranked: list[int] = rows[np.argsort(keys(self.ledger, ask, rows, self.mix))].tolist()
+        key = fit_keys(self.ledger, ask, self.mix)
+        rows = np.flatnonzero(key < NOWHERE)
+        ranked: list[int] = rows[np.argsort(key[rows])].tolist() if len(rows) else []
         return ranked
 
     def unit(self, unit: Unit, within: Bools | None = None) -> Found | None:
@@ -117,28 +116,41 @@ class Finder:
     def _fill(self, search: "_Search", rows_now: Sequence[int] = ()) -> list[Spot] | None:
         """Spots for so many workers alike, taken from the ledger; None, and nothing taken, when there is no room."""
         ledger, ask = self.ledger, search.ask
-        rows: Ints = np.flatnonzero(_and(mask(ledger, ask, search.apart), search.within))
-        if search.topology is not None:
-            rows = self._by_topology(search, rows, rows_now)
-        if not len(rows):
-            return None
+        key = fit_keys(ledger, ask, self.mix)
+        taken = ledger.rows_of_any(search.apart) if search.apart else []
+        if taken or search.within is not None:
+            key = key.copy() if search.within is None else np.where(search.within, key, NOWHERE)
+            key[taken] = NOWHERE
+        rows = self._candidates(search, key, rows_now)
         each = 1 if search.apart or search.one_per_rack else search.count
         room = ledger.how_many(ask, rows, each)
+        if search.machines_max is not None:
+            at = _roomiest(key[rows], room, search.machines_max, self._used(search, rows_now), rows)
+            rows, room = rows[at], room[at]
         if int(room.sum()) < search.count:
             return None
-        key = keys(ledger, ask, rows, self.mix)
-        order = _order(key, room, search, self._used(search, rows_now), rows)
         spots: list[Spot] = []
-        for at in order:
-            for _ in range(min(int(room[at]), search.count - len(spots))):
-                spot = ledger.spot(ask, int(rows[at]))
-                ledger.take(spot, search.owners)
-                spots.append(spot)
+        for row, most in zip(rows.tolist(), room.tolist(), strict=True):
+            spots += ledger.take_many(ask, row, min(most, search.count - len(spots)), search.owners)
             if len(spots) == search.count:
-                return spots
-        for spot in spots:
-            ledger.give(spot, search.owners)
-        return None
+                break
+        return spots
+
+    def _candidates(self, search: "_Search", key: Ints, rows_now: Sequence[int]) -> Ints:
+        """The machines to look at, best first: as many as there are workers do, since each takes one at least."""
+        if search.machines_max is not None or search.one_per_rack:
+            return self._by_topology(search, np.flatnonzero(key < NOWHERE), rows_now)
+        if not len(key):
+            return np.zeros(0, np.int64)
+        if search.count == 1:
+            best: Ints = np.array([key.argmin()])
+        elif search.count < len(key):
+            best = np.argpartition(key, search.count - 1)[: search.count]
+        else:
+            best = np.arange(len(key))
+        best = best[key[best] < NOWHERE]
+        found: Ints = best[np.argsort(key[best])]
+        return found
 
     def _used(self, search: "_Search", rows_now: Sequence[int]) -> set[int]:
         return {*self.ledger.rows_of(search.owner), *rows_now}
@@ -192,19 +204,12 @@ def _alike(
         yield _Search(entries[0].ask, len(entries), entries, entries[0].apart, topology, within)
 
 
-def _order(key: Ints, room: Ints, search: _Search, used: set[int], rows: Ints) -> Sequence[int]:
-    """In which order machines are filled: by score; where their number is bounded, those in use, then the roomiest."""
-    if search.machines_max is not None:
-        here = np.isin(rows, list(used))
-        best = np.lexsort((key, -room, ~here))
-        new = max(0, search.machines_max - len(used))
-        return [int(at) for at in best if here[at]] + [int(at) for at in best if not here[at]][:new]
-    if search.count == 1:
-        return [int(np.argmin(key))]
-    if len(key) > search.count:  # each machine takes one at least
-        best = np.argpartition(key, search.count - 1)[: search.count]
-        return [int(at) for at in best[np.argsort(key[best])]]
-    return [int(at) for at in np.argsort(key)]
+def _roomiest(key: Ints, room: Ints, most: int, used: set[int], rows: Ints) -> Sequence[int]:
+    """Which machines are filled, and in which order, where their number is bounded: those in use, then the roomiest."""
+    here = np.isin(rows, list(used))
+    best = np.lexsort((key, -room, ~here))
+    new = max(0, most - len(used))
+    return [int(at) for at in best if here[at]] + [int(at) for at in best if not here[at]][:new]
 
 
 def _and(one: Bools, other: Bools | None) -> Bools:

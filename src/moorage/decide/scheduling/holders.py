@@ -74,6 +74,8 @@ class Holders:
     """by uid of a deployment: its workers that hold room, by uid"""
     mix: dict[Request, int] = field(default_factory=dict)
     """how many workers hold each kind of request"""
+    _ending: tuple[int, dict[str, npt.NDArray[Any]]] | None = None
+    """what ends by itself in its order, until somebody comes or goes, and how many of it were overdue then"""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -98,6 +100,7 @@ class Holders:
             self.by_deployment.setdefault(worker.deployment, {})[worker.uid] = worker
         self.mix[request] = self.mix.get(request, 0) + 1
         values = (True, row, request.cpu_milli, request.memory_bytes, word, ends_at(worker, run))
+        self._ending = None
         for name, value in zip(_DTYPES, (*values, worker.placed_at or 0.0, run.priority), strict=True):
             self._columns[name][slot] = value
 
@@ -106,6 +109,7 @@ class Holders:
         holder = self._held.pop(uid, None)
         if holder is None:
             return
+        self._ending = None
         slot = self._slots.pop(uid)
         self._vacant.append(slot)
         self._columns["here"][slot] = False
@@ -131,19 +135,30 @@ class Holders:
         Args:
             placed: ends and spots of what this cycle placed.
         """
-        chosen = np.flatnonzero(self._columns["here"] & ~np.isnan(self._columns["ends"]))
-        columns = {name: column[chosen] for name, column in self._columns.items()}
-        columns["ends"] = np.where(columns["ends"] <= now, UNKNOWN, columns["ends"])
+        known = self._columns["here"] & ~np.isnan(self._columns["ends"])
+        overdue = int((known & (self._columns["ends"] <= now)).sum())
+        if self._ending is None or self._ending[0] != overdue:
+            chosen = np.flatnonzero(known)
+            columns = {name: self._columns[name][chosen] for name in _ENDING}
+            columns["ends"] = np.where(columns["ends"] <= now, UNKNOWN, columns["ends"])
+            self._ending = overdue, _in_order(columns)
+        columns = self._ending[1]
         new = [(end, spot) for end, spot in placed if not np.isnan(end)]
         if new:
-            for name, values in _of_spots(new, now).items():
-                columns[name] = np.concatenate([columns[name], np.asarray(values, columns[name].dtype)])
-        order = np.lexsort((columns["row"], columns["placed_at"], columns["ends"]))
-        return Ending(*(columns[name][order] for name in ("ends", "row", "cpu", "memory", "gpus")))
+            more = _of_spots(new, now)
+            columns = _in_order(
+                {name: np.concatenate([columns[name], np.asarray(more[name], columns[name].dtype)]) for name in _ENDING}
+            )
+        return Ending(*(columns[name] for name in ("ends", "row", "cpu", "memory", "gpus")))
 
     def any_below(self, priority: int) -> bool:
         """Whether anything held is of lower priority."""
         return bool((self._columns["here"] & (self._columns["priority"] < priority)).any())
+
+
+def _in_order(columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    order = np.lexsort((columns["row"], columns["placed_at"], columns["ends"]))
+    return {name: column[order] for name, column in columns.items()}
 
 
 def _leave(groups: dict[str, dict[str, Worker]], group: str | None, uid: str) -> None:
@@ -175,6 +190,8 @@ _DTYPES: dict[str, type] = {
     "priority": np.int64,
 }
 
+_ENDING = ("ends", "row", "cpu", "memory", "gpus", "placed_at")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ending:
@@ -192,6 +209,7 @@ class Ending:
     def after(self, ledger: Ledger, count: int) -> Ledger:
         """What would be free once the first `count` of them have ended."""
         found = ledger.copy()
+        found.touched = None
         rows = self.rows[:count]
         np.add.at(found.cpu, rows, self.cpu[:count])
         np.add.at(found.memory, rows, self.memory[:count])

@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from moorage.decide.scheduling.fleet import Bits, Bools, Fleet, Ints, devices, lowest
+from moorage.decide.scheduling.fleet import Bits, Bools, Fleet, Ints, Rows, devices, lowest
 from moorage.decide.scheduling.snapshot import Ask, Room
+
+TOUCHED_MAX = 512
+"""Machines taken from up to which answers kept for the whole fleet are mended; beyond they are made anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class Ledger:
         self.cpu: Ints = fleet.base("cpu").copy()
         self.memory: Ints = fleet.base("memory").copy()
         self.gpus: Bits = fleet.base("gpus").copy()
+        self.touched: set[int] | None = set()
+        """rows that differ from the fleet's; None: any may"""
         self._owners: dict[str, dict[int, int]] = {}
         """owner -> row -> how many of its workers this cycle put there"""
 
@@ -48,6 +53,7 @@ class Ledger:
         other = Ledger.__new__(Ledger)
         other.fleet = self.fleet
         other.cpu, other.memory, other.gpus = self.cpu.copy(), self.memory.copy(), self.gpus.copy()
+        other.touched = None if self.touched is None else set(self.touched)
         other._owners = {owner: dict(rows) for owner, rows in self._owners.items()}
         return other
 
@@ -55,22 +61,51 @@ class Ledger:
 
     def take(self, spot: Spot, owners: Iterable[str] = ()) -> None:
         """Take a spot; may go below zero, as a reservation does on a machine that is not free yet."""
+        self._touch(spot.row)
         self.cpu[spot.row] -= spot.cpu_milli
         self.memory[spot.row] -= spot.memory_bytes
         if spot.gpus:
             self.gpus[spot.row] &= np.uint64(~spot.gpus & _WORD)
         for owner in owners:
-            rows = self._owners.setdefault(owner, {})
-            rows[spot.row] = rows.get(spot.row, 0) + 1
+            self._own(owner, spot.row, 1)
 
     def give(self, spot: Spot, owners: Iterable[str] = ()) -> None:
         """Give a spot back."""
+        self._touch(spot.row)
         self.cpu[spot.row] += spot.cpu_milli
         self.memory[spot.row] += spot.memory_bytes
         if spot.gpus:
             self.gpus[spot.row] |= np.uint64(spot.gpus)
         for owner in owners:
-            self._owners[owner][spot.row] -= 1
+            self._own(owner, spot.row, -1)
+
+    def take_many(self, ask: Ask, row: int, count: int, owners: Iterable[str] = ()) -> list[Spot]:
+        """Take room for so many workers alike on one machine; the caller knows that they fit."""
+        request = ask.request
+        self._touch(row)
+        self.cpu[row] -= count * request.cpu_milli
+        self.memory[row] -= count * request.memory_bytes
+        words = [0] * count
+        if request.gpus:
+            free = kind = int(self.gpus[row] & self.fleet.kind(request)[row])
+            for turn in range(count):
+                words[turn] = lowest(free, request.gpus)
+                free ^= words[turn]
+            self.gpus[row] &= np.uint64(~(kind ^ free) & _WORD)
+        for owner in owners:
+            self._own(owner, row, count)
+        return [Spot(row, word, request.cpu_milli, request.memory_bytes) for word in words]
+
+    def _own(self, owner: str, row: int, count: int) -> None:
+        rows = self._owners.setdefault(owner, {})
+        rows[row] = rows.get(row, 0) + count
+
+    def _touch(self, row: int) -> None:
+        if self.touched is None:
+            return
+        self.touched.add(row)
+        if len(self.touched) > TOUCHED_MAX:
+            self.touched = None
 
     def spot(self, ask: Ask, row: int) -> Spot:
         """What this ask takes of that machine: the lowest free GPUs of its kind. The caller knows that it fits."""
@@ -92,12 +127,14 @@ class Ledger:
         found: Ints = np.bitwise_count(self.gpus & self.fleet.kind(ask.request)).astype(np.int64)
         return found
 
-    def enough(self, ask: Ask) -> Bools:
-        """Machines with room for one more such worker."""
+    def enough(self, ask: Ask, rows: Rows | None = None) -> Bools:
+        """Machines (of these, or all) with room for one more such worker."""
         request = ask.request
-        found: Bools = (self.cpu >= request.cpu_milli) & (self.memory >= request.memory_bytes)
+        some = slice(None) if rows is None else rows
+        found: Bools = (self.cpu[some] >= request.cpu_milli) & (self.memory[some] >= request.memory_bytes)
         if request.gpus:
-            found &= self.free_gpus(ask) >= request.gpus
+            free = np.bitwise_count(self.gpus[some] & self.fleet.kind(request)[some])
+            found &= free >= request.gpus
         return found
 
     def how_many(self, ask: Ask, rows: Ints, at_most: int) -> Ints:

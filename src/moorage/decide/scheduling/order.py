@@ -7,6 +7,7 @@ placed together: the needed members of a gang are one unit, everybody else is a 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from moorage.decide.scheduling.means import Means, port_owner
@@ -268,16 +269,18 @@ def _gang_units(entries: list[Entry], placed: tuple[Worker, ...], now: float, la
         return  # a member is being stopped: its gang is queued again whole once it is gone, or its run ends
     run = entries[0].run
     minimum = minimum_of(run)
-    rank = member_rank(run, [e.worker for e in entries] + list(placed))
-    entries = sorted(entries, key=lambda e: rank(e.worker))
-    needed = [e for e in entries if minimum is None or rank(e.worker) < minimum]
-    able = [e for e in entries if _eligible(e, now, later)]
+    rank = member_rank(run, [*(e.worker for e in entries), *placed])
+    ranked = sorted(((rank(e.worker), e) for e in entries), key=itemgetter(0))
+    needed = tuple(e for place, e in ranked if minimum is None or place < minimum)
+    able = [e for _, e in ranked if _eligible(e, now, later)]  # each is asked: the next deadline is wanted too
+    beyond = able
     if needed:
-        if all(e in able for e in needed):
-            yield Unit(tuple(needed), gang=True)
-        else:
+        uids = {e.worker.uid for e in needed}
+        beyond = [e for e in able if e.worker.uid not in uids]
+        if len(able) - len(beyond) < len(needed):
             return
-    yield from (Unit((e,), beyond=True) for e in able if e not in needed)
+        yield Unit(needed, gang=True)
+    yield from (Unit((e,), beyond=True) for e in beyond)
 
 
 def minimum_of(run: Run) -> int | None:

@@ -189,7 +189,7 @@ def reserve_for(unit: Unit, ledger: Ledger, ending: Ending, mix: Mix) -> Head | 
         return None
     low, high = 0, len(ending)  # it does not fit after `low` ends, it does after `high`
     while high - low > 1:
-        middle = (low + high) // 2
+        middle = min((low + high) // 2, 2 * low + 1)  # most need few ends, and a look at few is cheap
         now = found(middle)
         if now is None:
             low = middle
@@ -229,3 +229,18 @@ def could_take(ledger: Ledger, unit: Unit) -> bool:
         if int(ledger.how_many(entry.ask, rows, each).sum()) < count:
             return False
     return True
+
+
+Signature = tuple[object, ...]
+
+
+def signature_of(unit: Unit) -> Signature:
+    """What makes two units alike for the question whether they fit."""
+    first = unit.first
+    apart = (first.owner, *first.apart) if first.apart or first.topology is not None else None
+    if len(unit.members) == 1:
+        return (id(first.ask), apart, first.topology, unit.priority)
+    counts: dict[int, int] = {}
+    for entry in unit.members:
+        counts[id(entry.ask)] = counts.get(id(entry.ask), 0) + 1
+    return (*counts.items(), apart, first.topology, unit.priority)

@@ -8,11 +8,12 @@ So machines that are whole stay whole for large gangs, and work without GPUs kee
 go to best fit (GPUs, memory, CPU left), then to the name, so that a cycle replays.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from moorage.decide.scheduling.feasible import takes
 from moorage.decide.scheduling.fleet import GPUS_MAX, Ints
 from moorage.decide.scheduling.ledger import Ledger
 from moorage.decide.scheduling.policies import Policy, plain_keys
@@ -24,6 +25,9 @@ _MEMORY_UNIT = 256 << 20
 _CPU_UNIT_MILLI = 250
 _FRAGMENTS_UNIT = 32
 """Steps of fragmentation in one GPU."""
+
+_SHARE_STEPS = 64
+"""Steps of a share of the work: one run more or less must not give every machine another key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +53,55 @@ class Mix:
 
         A worker of 1 and one of 8 GPUs are always thought of too: the smallest work there is, and a whole machine.
         """
-        sizes: dict[int, float] = {1: 0.1, 8: 0.1}
-        cpu: list[float] = []
-        memory: list[float] = []
+        sizes = np.zeros(GPUS_MAX + 1)
+        sizes[1] = sizes[8] = 0.1
+        cpu: dict[int, int] = {}
+        memory: dict[int, int] = {}
         for request, count in counts:
-            if request.gpus:
-                sizes[request.gpus] = sizes.get(request.gpus, 0.0) + count
-                cpu.append(request.cpu_milli / request.gpus)
-                memory.append(request.memory_bytes / request.gpus)
-        total = sum(sizes.values())
-        above, shares = total, []
-        for free in range(GPUS_MAX + 1):
-            above -= sizes.get(free, 0.0)
-            shares.append(max(0.0, above) / total * free)
-        return Mix(tuple(shares), _middle(cpu), _middle(memory), policy, draw)
+            gpus = request.gpus
+            if gpus:
+                sizes[min(gpus, GPUS_MAX)] += count
+                for seen, each in ((cpu, request.cpu_milli // gpus), (memory, request.memory_bytes // gpus)):
+                    seen[each] = seen.get(each, 0) + count * gpus
+        above = 1.0 - np.cumsum(sizes) / sizes.sum()
+        shares = np.rint(above * _SHARE_STEPS) / _SHARE_STEPS * np.arange(GPUS_MAX + 1)
+        return Mix(tuple(shares.tolist()), _middle(cpu), _middle(memory), policy, draw)
 
 
-def _middle(values: list[float]) -> int:
-    return int(sorted(values)[len(values) // 2]) if values else 0
+def _middle(seen: Mapping[int, int]) -> int:
+    """The median of values, each seen so often."""
+    half = sum(seen.values()) / 2
+    for value in sorted(seen):
+        half -= seen[value]
+        if half <= 0:
+            return value
+    return 0
+
+
+NOWHERE = (1 << 63) - 1
+"""The key of a machine on which the work does not fit."""
+
+
+def fit_keys(ledger: Ledger, ask: Ask, mix: Mix) -> Ints:
+    """For every machine its key, `NOWHERE` where such a worker does not fit now. Not to be changed by the caller.
+
+    Kept for the fleet; what this cycle took is mended in a copy.
+    """
+    if mix.policy is not Policy.FGD or ledger.touched is None:
+        return _fit_keys(ledger, ask, np.arange(ledger.fleet.height), mix)
+    found = ledger.fleet.kept(("keys", ask, mix), lambda rows: _fit_keys(Ledger(ledger.fleet), ask, rows, mix))
+    if ledger.touched:
+        rows = np.fromiter(ledger.touched, np.int64, len(ledger.touched))
+        found = found.copy()
+        found[rows] = _fit_keys(ledger, ask, rows, mix)
+    return found
+
+
+def _fit_keys(ledger: Ledger, ask: Ask, rows: Ints, mix: Mix) -> Ints:
+    found = np.full(len(rows), NOWHERE, np.int64)
+    at = np.flatnonzero(takes(ledger.fleet, ask)[rows] & ledger.enough(ask, rows))
+    found[at] = keys(ledger, ask, rows[at], mix)
+    return found
 
 
 def keys(ledger: Ledger, ask: Ask, rows: Ints, mix: Mix) -> Ints:

@@ -53,6 +53,7 @@ class _Writer:
     fence: Fence | None
     _placements: dict[tuple[int, tuple[str, ...]], dict[str, Any]] = field(default_factory=dict)
     _reasons: dict[tuple[str, int], Reason] = field(default_factory=dict)
+    _known_codes: dict[tuple[int, int, int], str] = field(default_factory=dict)
     _waiting_on_quota: set[str] | None = None
     """runs that wait for their quota and were told so"""
 
@@ -120,9 +121,23 @@ class _Writer:
 
     def _known(self, wait: Wait) -> bool:
         """Whether every member says already what it waits for, as far as its code."""
-        code = self.why(wait).code
-        workers = (e.worker for e in wait.unit.members)
-        return all(w.reason is not None and w.reason.code == code and w.placement is not None for w in workers)
+        code = self._code(wait)
+        for entry in wait.unit.members:
+            worker = entry.worker
+            if worker.reason is None or worker.reason.code != code or worker.placement is None:
+                return False
+        return True
+
+    def _code(self, wait: Wait) -> str:
+        """The code of its reason, made once for waits alike."""
+        if wait.full is not None or wait.unit.gang:
+            return self.why(wait).code
+        entry = wait.unit.members[0]
+        key = (id(wait.why), id(entry.ask), entry.key[0])
+        code = self._known_codes.get(key)
+        if code is None:
+            code = self._known_codes[key] = self.why(wait).code
+        return code
 
     def _told(self, wait: Wait, *, exact: bool) -> Iterator[Write]:
         why = self.why(wait)
