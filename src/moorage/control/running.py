@@ -18,10 +18,9 @@ from moorage.decide.running.schedules import decide_schedule
 from moorage.decide.running.snapshot import RunSnapshot
 from moorage.domain.changes import Fence, HistoryRow
 from moorage.domain.nouns import Machine, Run, Worker
-from moorage.domain.states import ENDED_WORKER, TERMINAL_RUN, MachineState, RunState, WorkerState
+from moorage.domain.states import ENDED_WORKER, TERMINAL_RUN, MachineState, WorkerState
 from moorage.ports import Clock, Store
 
-OPEN_RUN = tuple(s for s in RunState if s not in TERMINAL_RUN)
 NOT_ENDED = tuple(s for s in WorkerState if s not in ENDED_WORKER)
 
 RESYNC_S = 1800.0
@@ -65,16 +64,16 @@ class RunsStep:
     async def everything(self) -> Iterable[str]:
         """The runs with something to do now; the deadlines of all others are kept."""
         due: list[str] = []
-        async for page in self._pages(OPEN_RUN):
-            due += await self._look_over(page)
-        async for page in self._pages(tuple(TERMINAL_RUN)):
-            due += self._to_remove(page)
+        async for page in self._pages():
+            due += await self._look_over([r for r in page if r.state not in TERMINAL_RUN])
+            due += self._to_remove(r for r in page if r.state in TERMINAL_RUN)
         return due
 
-    async def _pages(self, states: tuple[RunState, ...]) -> AsyncIterator[list[Run]]:
+    async def _pages(self) -> AsyncIterator[list[Run]]:
+        """All of them in one pass in the order of uids: the states are told apart here, not sorted for by each page."""
         after: str | None = None
         while True:
-            page = await self._store.find(Run, state=states, deployment=None, limit=PAGE, after=after)
+            page = await self._store.find(Run, deployment=None, limit=PAGE, after=after)
             yield page
             if len(page) < PAGE:
                 return

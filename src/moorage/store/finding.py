@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
+from sqlalchemy.sql.operators import custom_op
 
 from moorage.domain.errors import Gone, InvalidSpec
 from moorage.domain.nouns import Noun
@@ -136,8 +137,9 @@ class Finder:
     ) -> sa.Select[Any]:
         table = self._sql.tables.nouns[shape.kind]
         query = sa.select(*(table.c[n] for n in shape.columns))
+        paged = limit and sort[0] == "uid" and [name for name, _ in forms] == ["namespace"]
         for name, form in forms:
-            query = query.where(self._condition(table.c[name], form))
+            query = query.where(self._condition(table.c[name], form, by_index=not paged))
         name, down = sort
         keys = [table.c.uid] if name == "uid" else [table.c[name], table.c.uid]
         if after:
@@ -147,8 +149,20 @@ class Finder:
         query = query.order_by(*((c.desc() if down else c) for c in keys))
         return query.limit(sa.bindparam("limit", type_=sa.Integer)) if limit else query
 
-    def _condition(self, column: sa.Column[Any], form: str) -> Any:
+    def _condition(self, column: sa.Column[Any], form: str, *, by_index: bool) -> Any:
+        """One condition.
+
+        SQLite knows no numbers of rows: it takes `deployment IS NULL`, which holds for nearly all, for as good a way in
+        as any other, and reads the whole namespace to sort it for one page. Of both it is told to leave the index alone
+        (`+column`): other conditions, or the order of uids, lead to the rows.
+        """
         name = f"is_{column.name}"
         if form == "any":
             return self._sql.one_of(column, name)
-        return column.is_(None) if form == "none" else column == sa.bindparam(name, type_=sa.Text)
+        plain = column if self._sql.postgres or (by_index and form != "none") else _unindexed(column)
+        return plain.is_(None) if form == "none" else plain == sa.bindparam(name, type_=sa.Text)
+
+
+def _unindexed(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    """The column, as SQLite looks up in no index."""
+    return sa.UnaryExpression(column, operator=custom_op("+"), type_=column.type)
