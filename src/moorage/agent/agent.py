@@ -28,6 +28,9 @@ from moorage.ports import Clock
 from moorage.runners.identity import boot_id
 from moorage.runners.ports import PortPool
 
+REMOVED = "removed"
+"""File in the agent's folder that says why it ended: whoever keeps agents running leaves this one alone."""
+
 POLL_S = 0.05
 """How often an orderly end looks whether everything is gone and told; it runs once in an agent's life."""
 
@@ -70,6 +73,7 @@ class Agent:
         """
         config = self._config
         config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (config.home / REMOVED).unlink(missing_ok=True)
         ledger = Ledger(config.home / "ledger.sqlite")
         remembered = ledger.recall()
         known = frozenset(attempt.cookie for attempt in remembered.attempts)
@@ -168,6 +172,7 @@ class Agent:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
         await session.forget_membership()
+        (self._config.home / REMOVED).touch(mode=0o600)
         self._log.warning(
             "this machine was removed from the cluster and its credential is dropped: leaving; "
             "started again with a join token it becomes a new member",

@@ -2,8 +2,8 @@
 
     python -m moorage.app.commands NAME OPTIONS_AS_JSON
 
-NAME is up, down, config, server, agent or gateway. The environment is read here, once, and handed on as a mapping.
-Called by `moorage.cli.commands.parts`.
+NAME is up, down, config, server, agent, gateway or join. The environment is read here, once, and handed on as a
+mapping. Called by `moorage.cli.commands.parts`.
 """
 
 import json
@@ -12,13 +12,13 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moorage.app import disk
+from moorage.app import disk, joining
 from moorage.app.home import Home, part_configs, write_client, write_private
 from moorage.app.processes import PRIVATE_UMASK
 from moorage.app.settings import Settings, load
 from moorage.cli.failures import guarded
 from moorage.cli.progress import Progress
-from moorage.domain.errors import InvalidSpec
+from moorage.domain.errors import Conflict, InvalidSpec
 
 Options = Mapping[str, Any]
 
@@ -131,6 +131,38 @@ def _part(name: str, options: Options, env: Mapping[str, str]) -> int:
     config = part_configs(home, settings, settings.url)[name]
     if name != "server" and settings.token:
         config["token"] = settings.token
+    joined = joining.remembered(home) if name == "agent" and settings.sources["url"] == "default" else None
+    if joined is not None:
+        config = joined.on(config)
+    return _become(home, settings, name, config)
+
+
+def _join(options: Options, env: Mapping[str, str]) -> int:
+    """Join another control plane from this home, and become its agent, in the foreground."""
+    from moorage.app.up import running_supervisor
+
+    settings = _settings(options, env)
+    home = Home(settings.home)
+    token = options.get("token") or settings.token
+    if not token:
+        raise InvalidSpec("joining needs a token", remedy="make one there: moor machines join-token")
+    if home.root.exists() and running_supervisor(home) is not None:
+        raise Conflict(
+            f"`moor up` runs from {home.root}: its machine belongs to its own control plane",
+            remedy="run `moor down` first, or set MOORAGE_HOME to another folder (and MOORAGE_AGENT_PORTS to others)",
+        )
+    joined = joining.look(options["url"], token, name=options.get("name"), host=options.get("host"))
+    home.make()
+    with disk.told_when_full(home.root):
+        joining.remember(home, joined)
+    config = joined.on(part_configs(home, settings, joined.url)["agent"]) | {"token": token}
+    print(f"joining {joined.url} as {joined.name} (reached at {joined.host}); state in {home.root}", file=sys.stderr)
+    print("Ctrl-C stops it and what it runs; `moor agent` starts it again", file=sys.stderr, flush=True)
+    return _become(home, settings, "agent", config)
+
+
+def _become(home: Home, settings: Settings, name: str, config: Mapping[str, Any]) -> int:
+    """Write a part's configuration and be it."""
     with disk.told_when_full(home.root):
         write_private(home.config(name), json.dumps(config, indent=1) + "\n")
         if name == "server":
@@ -148,6 +180,7 @@ _COMMANDS: Mapping[str, Callable[[Options, Mapping[str, str]], int]] = {
     "server": lambda options, env: _part("server", options, env),
     "agent": lambda options, env: _part("agent", options, env),
     "gateway": lambda options, env: _part("gateway", options, env),
+    "join": _join,
 }
 
 if __name__ == "__main__":

@@ -29,6 +29,10 @@ PARTS: Mapping[str, str] = {
 }
 """The three parts of one machine and their modules, in starting order."""
 
+REMOVED_MARK = "removed"
+"""File in an agent's own folder: its machine was removed from the cluster, and it is not to be started again by itself.
+The agent makes it (`moorage.agent.agent`) and takes it away when it starts."""
+
 TOKENS = ("admin", "agent_join", "gateway")
 
 
@@ -65,6 +69,14 @@ class Home:
     def command(self, part: str) -> list[str]:
         """The command line that runs a part."""
         return python(self.modules[part], "--config", str(self.config(part)))
+
+    def agent_removed(self) -> bool:
+        """Whether the agent ended since its machine was removed from the cluster."""
+        try:
+            folder = json.loads(self.config("agent").read_text())["home"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        return (Path(folder) / REMOVED_MARK).exists()
 
     def digest(self, part: str) -> str:
         """Changes when the part's configuration or our version does: then a running one is replaced, not adopted."""

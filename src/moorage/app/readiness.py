@@ -43,13 +43,22 @@ def _status(url: str, path: str) -> int | None:
 
 def get(url: str, path: str, token: str | None = None) -> tuple[int | None, dict[str, Any]]:
     """(status, JSON body) of a GET; (None, {}) when nothing answers."""
+    return ask("GET", url, path, token)
+
+
+def ask(
+    method: str, url: str, path: str, token: str | None = None, *, body: str | None = None
+) -> tuple[int | None, dict[str, Any]]:
+    """(status, JSON body) of one request; (None, {}) when nothing answers."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PROBE_TIMEOUT_S)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=PROBE_TIMEOUT_S)
     limit = threading.Timer(PROBE_TIMEOUT_S, _cut, (connection,))
     limit.daemon = True
     limit.start()
     try:
-        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request(method, path, body, headers | ({"Content-Type": "application/json"} if body else {}))
         answer = connection.getresponse()
         text = answer.read()
     except (OSError, http.client.HTTPException):
@@ -58,10 +67,10 @@ def get(url: str, path: str, token: str | None = None) -> tuple[int | None, dict
         limit.cancel()
         connection.close()
     try:
-        body = json.loads(text)
+        found = json.loads(text)
     except ValueError:
-        body = {}
-    return answer.status, body if isinstance(body, dict) else {}
+        found = {}
+    return answer.status, found if isinstance(found, dict) else {}
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:

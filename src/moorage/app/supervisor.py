@@ -5,8 +5,9 @@
 It starts each part (or adopts the one that outlived an earlier supervisor, by pid and start time), starts it again
 when it dies (at once the first time, then after 0.5 s doubling to 5 s; a minute of running forgives), bounds the logs,
 and keeps a record of all that in `supervisor.json`. SIGTERM or SIGINT: stop all, model servers first. SIGUSR1: stop
-all but the model servers, which the next agent adopts. Killed itself, it takes nothing down: the parts live on.
-It decides nothing about deployments and opens no network connection. Started by `up`.
+all but the model servers, which the next agent adopts. An agent whose machine was removed from the cluster is left
+ended; SIGUSR2 (another `moor up`) starts it again, and it joins anew. Killed itself, it takes nothing down: the parts
+live on. It decides nothing about deployments and opens no network connection. Started by `up`.
 """
 
 import argparse
@@ -29,6 +30,9 @@ from moorage.app.home import PARTS, Home, write_private
 from moorage.app.processes import Identity
 from moorage.app.stopping import STOP_LIMIT_S, STOP_ORDER, end, left_over, revive_agent, say
 from moorage.domain.errors import Unavailable
+
+REMOVED = "removed"
+"""State of an agent that is left ended."""
 
 RETRY_MAX_S = 5.0
 FORGIVEN_AFTER_S = 60.0
@@ -85,7 +89,8 @@ class Supervisor:
         """Start or adopt, watch, stop."""
         self.adopt_or_start()
         next_look = time.monotonic() + LOG_LOOK_S
-        while not self.signals:
+        while not set(self.signals) - {signal.SIGUSR2}:
+            self._start_removed()
             self._wait(next_look)
             for part in self.parts.values():
                 self._collect(part)
@@ -213,9 +218,23 @@ class Supervisor:
         part.failures += 1
         part.deaths += 1
         part.identity, part.child, part.last_exit = None, None, how
+        if part.name == "agent" and self.home.agent_removed():
+            part.state = REMOVED
+            say("agent: this machine was removed from the cluster; not started again. `moor up` joins it anew")
+            self.save()
+            return
         part.state, part.retry_at = "waiting", time.monotonic() + delay_s
         say(f"{part.name}: {how}; starting it again {f'in {delay_s:g} s' if delay_s else 'now'}")
         self.save()
+
+    def _start_removed(self) -> None:
+        """Asked for by a person: what its removal ended may join anew."""
+        if not self.signals:
+            return
+        self.signals.clear()
+        for part in self.parts.values():
+            if part.state == REMOVED:
+                part.state, part.retry_at, part.failures = "waiting", None, 0
 
     def _wait(self, until: float) -> None:
         """Sleep until a part ends, a signal comes or something is due."""
@@ -270,7 +289,7 @@ def _listen(supervisor: Supervisor) -> None:
     """Turn signals into readable bytes, so that one wait covers them and the ends of the parts."""
     receive, transmit = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
     os.set_blocking(transmit, False)
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signum, lambda *_: None)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.set_wakeup_fd(transmit, warn_on_full_buffer=False)

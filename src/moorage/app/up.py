@@ -16,7 +16,7 @@ from moorage.app.home import PARTS, Home, write_configs, write_private
 from moorage.app.processes import Identity
 from moorage.app.settings import Address, Settings, address_of
 from moorage.app.stopping import STOP_LIMIT_S, STOP_ORDER, end, left_over, model_servers_live, revive_agent
-from moorage.app.supervisor import Part, Supervisor
+from moorage.app.supervisor import REMOVED, Part, Supervisor
 from moorage.cli.progress import Progress
 from moorage.domain.errors import Conflict, MoorageError, Unavailable, WaitFailed, WaitTimeout
 
@@ -252,7 +252,9 @@ def _launch(home: Home) -> Identity:
 
 def _await_ready(attempt: _Attempt, settings: Settings, progress: Progress, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
+    asked = False
     while True:
+        asked = asked or _joins_anew(attempt, progress)
         waiting = list(readiness.missing(attempt.home, settings))
         if not waiting:
             return
@@ -266,6 +268,15 @@ def _await_ready(attempt: _Attempt, settings: Settings, progress: Progress, time
             )
         progress.update("waiting for " + ", ".join(what for _, what in waiting))
         time.sleep(LOOK_EVERY_S)
+
+
+def _joins_anew(attempt: _Attempt, progress: Progress) -> bool:
+    """Have an agent started again that ended since its machine was removed from the cluster."""
+    removed = (attempt.parts().get("agent") or {}).get("state") == REMOVED
+    if removed:
+        progress.say("this machine was removed from the cluster; it joins anew")
+        processes.send(attempt.supervisor, signal.SIGUSR2)
+    return removed
 
 
 def _check_parts(attempt: _Attempt, waiting: list[str]) -> None:

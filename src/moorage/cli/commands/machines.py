@@ -1,7 +1,9 @@
 """`machines`, `cordon`, `drain` and `uncordon`: where things run, and taking a machine out of use or the cluster."""
 
 import sys
+from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -18,7 +20,9 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what it
 
 @click.group(
     invoke_without_command=True,
-    epilog=examples("moor machines", "moor machines -l pool=gpu", "moor machines get box-1", "moor machines remove box-1"),
+    epilog=examples(
+        "moor machines", "moor machines -l pool=gpu", "moor machines get box-1", "moor machines remove box-1"
+    ),
 )
 @click.option("--label", "-l", "labels", multiple=True, metavar="KEY=VALUE", help="Only those with this label.")
 @command
@@ -34,6 +38,23 @@ def machines(session: Session, labels: tuple[str, ...]) -> None:
 machines.add_command(get_machine)
 
 
+@machines.command(name="join-token", epilog=examples("moor machines join-token"))
+@key_option
+@command
+def join_token(session: Session, *, key: str | None) -> None:
+    """A token with which other machines may join, for a day, and the command to run on them. It is shown this once."""
+    made = session.client.machines.join_token(key=key)
+    url = session.client.url
+    session.show_text({**made, "url": url}, lambda: "\n".join(_how_to_join(url, made)))
+
+
+def _how_to_join(url: str, made: dict[str, Any]) -> Iterator[str]:
+    yield f"moor agent join {url} --token {made['token']}"
+    yield f"until {made['expires_at']}, on each machine that is to join"
+    if urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1"):
+        yield "this control plane listens on this machine only; for others:  MOORAGE_API=0.0.0.0:7420 moor up"
+
+
 @machines.command(epilog=examples("moor machines remove box-1 --dry-run", "moor machines remove box-1 --yes"))
 @click.argument("machine")
 @dry_run_option
@@ -43,7 +64,8 @@ machines.add_command(get_machine)
 def remove(session: Session, *, machine: str, dry_run: bool, yes: bool, key: str | None) -> None:
     """Take a machine out of the cluster at once: what runs there is given up, its agent stops it and exits.
 
-    To move its work elsewhere first, `moor drain` it. It may join again with a new join token.
+    To move its work elsewhere first, `moor drain` it. It may join again: by `moor up` where that started it, else by
+    `moor agent join`.
     """
     if dry_run or not yes:
         plan = session.client.machines.remove(machine, dry_run=True)

@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import click
 
 
-def become(env: Any, name: str, **options: Any) -> NoReturn:
+def become(env: Any, part: str, /, **options: Any) -> NoReturn:
     """Turn this process into one of the composition's commands: same terminal, same signals, same exit code."""
-    launch(env, "moorage.app.commands", options, name)
+    launch(env, "moorage.app.commands", options, part)
 
 
 def launch(env: Any, module: str, options: Any, *words: str) -> NoReturn:
@@ -66,11 +66,33 @@ def server(env: Any, /, **options: Any) -> None:
     become(env, "server", **options)
 
 
-@click.command(epilog="\b\nExample:\n  MOORAGE_AGENT_LABELS=pool=gpu moor agent")
+@click.group(
+    invoke_without_command=True,
+    epilog="\b\nExamples:\n  moor agent join http://10.0.0.1:7420 --token T\n"
+    "  MOORAGE_AGENT_LABELS=pool=gpu moor agent",
+)
 @click.pass_obj
 def agent(env: Any, /, **options: Any) -> None:
-    """Run only the agent, in the foreground."""
-    become(env, "agent", **options)
+    """Run only the agent, in the foreground: of the control plane that was joined last, else of MOORAGE_URL."""
+    if click.get_current_context().invoked_subcommand is None:
+        become(env, "agent", **options)
+
+
+@agent.command(
+    epilog="\b\nExamples:\n  moor machines join-token     # on a machine that is in\n"
+    "  moor agent join http://10.0.0.1:7420 --token T --name gpu-7"
+)
+@click.argument("url")
+@click.option("--token", help="From `moor machines join-token`; else MOORAGE_TOKEN.")
+@click.option("--name", help="Of this machine in the cluster (its host's name).")
+@click.option("--host", help="Address under which the others reach it (the one that leads to the control plane).")
+@click.pass_obj
+def join(env: Any, /, **options: Any) -> None:
+    """Make this machine a member of the control plane at URL and run its agent, in the foreground.
+
+    State lies under $MOORAGE_HOME (~/.moorage). Afterwards `moor agent` alone goes on as that member.
+    """
+    become(env, "join", **options)
 
 
 @click.command(epilog="\b\nExample:\n  moor gateway --gateway-port 8421")
