@@ -41,12 +41,20 @@ _ENFORCED = (
 )
 """What a machine would have to enforce: asked for and not enforced is worse than not asked for."""
 
+_FABRIC = _Rule(
+    "placement.topology.fabric",
+    bool,
+    "",
+    "no machine reports its fabrics yet; label the machines that have it and select them, or use topology.keep: rack",
+)
+"""The scheduler waits for a fabric as long as it is told to, which would be in vain everywhere."""
+
 _DEPLOYMENT = (
     *_ENFORCED,
     _Rule("model.source", _has_scheme, "fetching a model (give the path of one on the machine) is"),
     _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
     _Rule("replicas.workers", lambda count: count > 1, "a replica of several workers is"),
-    _Rule("placement.topology", bool, "placement by topology is"),
+    _FABRIC,
     _Rule("scaling.slo", bool, "scaling to a latency target is"),
     _Rule("rollout.strategy", _other_than("none"), "sending live requests to a candidate is"),
     _Rule("rollout.guard.quality", bool, "a quality guard is"),
@@ -59,7 +67,7 @@ _DEPLOYMENT = (
 _RUN = (
     *_ENFORCED,
     _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
-    _Rule("placement.topology", bool, "placement by topology is"),
+    _FABRIC,
 )
 
 

@@ -217,7 +217,9 @@ class Agent:
         self.seq = 0
         self.last: Report | None = None
 
-    async def join(self, gpus: int = 0, cpu_milli: int = 8000, **more: Any) -> "Agent":
+    async def join(
+        self, gpus: int = 0, cpu_milli: int = 8000, labels: dict[str, str] | None = None, **more: Any
+    ) -> "Agent":
         """With a token, holding nothing."""
         found = tuple(Gpu(index=n, model="H100", memory_bytes=80 << 30) for n in range(gpus))
         message = Join(
@@ -225,6 +227,7 @@ class Agent:
             incarnation=self.incarnation,
             boot_id="b1",
             capacity=Capacity(cpu_milli=cpu_milli, memory_bytes=64 << 30, gpus=found),
+            labels=labels or {},
         )
         principal = Principal(Role.AGENT, self.name, self.uid) if self.uid else Principal(Role.JOIN, "join")
         self.uid = (await self.plane.machines.join(message, principal)).machine

@@ -62,6 +62,25 @@ async def test_a_run_is_placed_runs_and_completes_with_its_exit_code(plane: Plan
     assert await plane.store.holdings() == []
 
 
+async def test_a_gang_that_is_kept_in_a_rack_is_submitted_and_placed_in_the_one_that_holds_it_whole(
+    plane: Plane,
+) -> None:
+    for name, rack in (("a", "r1"), ("b", "r2"), ("c", "r2")):
+        await Agent(plane, name).join(gpus=1, labels={"moorage/rack": rack})
+    placement = {"topology": {"keep": "rack"}}
+    group = {"count": 2, "resources": {"gpus": 1}}
+    uid = (await submit(plane, group=group, gang=True, placement=placement))["run"]["id"]
+
+    async def places() -> list[Worker]:
+        return [w for w in await plane.rows(Worker, run=uid) if w.machine is not None]
+
+    async def whole() -> bool:
+        return len(await places()) == 2
+
+    await until(whole, "both have a place")
+    assert sorted(str(w.machine_name) for w in await places()) == ["b", "c"]
+
+
 async def test_a_failed_run_says_which_worker_failed_where_and_with_what_code(plane: Plane) -> None:
     agent = await Agent(plane).join()
     uid = (await submit(plane))["run"]["id"]

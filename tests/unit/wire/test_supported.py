@@ -19,7 +19,7 @@ def places(**fields):
         ({"model": {"source": "hf://org/name"}}, "model.source"),
         ({"provider": "slurm"}, "provider"),
         ({"replicas": {"workers": 2}}, "replicas.workers"),
-        ({"placement": {"topology": {"keep": "rack"}}}, "placement.topology"),
+        ({"placement": {"topology": {"fabric": "infiniband"}}}, "placement.topology.fabric"),
         ({"scaling": {"slo": {"ttft_p95": "1s"}}}, "scaling.slo"),
         ({"rollout": {"strategy": "canary"}}, "rollout.strategy"),
         ({"rollout": {"capacity": "replace"}}, "rollout.capacity"),
@@ -37,6 +37,21 @@ def test_each_feature_that_is_not_there_is_refused_at_its_place(fields, path):
 def test_what_the_process_runner_and_the_fleet_can_do_is_not_refused():
     runtime = {**RUNTIME, "env": {"A": "b"}, "workdir": "/srv", "ready": {"request": {"path": "/v1/completions"}}}
     assert places(runtime=runtime, model={"id": "m", "source": "/m"}, resources={"gpus": 1}, priority=2) == []
+
+
+@pytest.mark.parametrize("topology", [{"keep": "rack"}, {"keep": "machine"}, {"max_machines": 2}, {"spread": "rack"}])
+@pytest.mark.parametrize("kind", ["Deployment", "Run"])
+def test_how_machines_lie_to_each_other_is_not_refused(kind, topology):
+    work = {"runtime": RUNTIME} if kind == "Deployment" else {"groups": [{"runtime": RUNTIME}]}
+    plain = normalise(document({"kind": kind, "name": "a", "placement": {"topology": topology}, **work}))
+    assert unsupported(plain) == []
+
+
+def test_a_fabric_that_no_machine_reports_is_refused_for_runs_too():
+    run = {"kind": "Run", "name": "a", "groups": [{"runtime": RUNTIME}]}
+    (refused,) = unsupported(normalise(document({**run, "placement": {"topology": {"fabric": "infiniband"}}})))
+    assert refused["path"] == "placement.topology.fabric"
+    assert "no machine reports its fabrics yet" in refused["message"]
 
 
 def test_what_workers_are_given_is_not_refused():
