@@ -16,6 +16,7 @@ from moorage.domain.nouns import Machine, Worker
 from moorage.domain.states import WorkerState
 from moorage.sim.cluster import EPOCH, Cluster, Did
 from moorage.sim.measures import Series, Waits, Work, size_class, waits_by_class
+from moorage.sim.refusals import Never, Refusals
 from moorage.sim.traces import Task
 
 FRAGMENT_LOOKS = 300
@@ -23,21 +24,6 @@ FRAGMENT_LOOKS = 300
 
 PLANS_MAX = 10_000
 """Cycles at one instant; each but the last makes a plan of preemption. More is a defect."""
-
-
-@dataclass(frozen=True, slots=True)
-class Never:
-    """Tasks that did not start, by why.
-
-    Args:
-        code, message: the reason of their last wait.
-        sizes: how many of each size class.
-    """
-
-    code: str
-    message: str
-    tasks: int
-    sizes: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +126,9 @@ class _Game:
     unstarted: dict[str, set[str]] = field(default_factory=dict)
     """by uid of a run: its workers that never started"""
     started: list[tuple[int, float]] = field(default_factory=list)
-    refused: dict[tuple[str, str], dict[str, set[str]]] = field(default_factory=dict)
-    """where nothing ends: by reason and size class, runs with workers that found no room and were withdrawn"""
+    refusals: Refusals = field(default_factory=Refusals)
     withdrawn: int = 0
+    """where nothing ends: workers that found no room"""
     last: Outcome | None = None
     wakes: set[float] = field(default_factory=set)
     waiting_gpus: int = 0
@@ -249,15 +235,21 @@ class _Game:
         """Where nothing ends, what found no room never will: like the published method, it is not tried again."""
         for wait in outcome.waits:
             if wait.why is Why.ROOM:
-                self._note(self.refused, wait)
+                if self._unstarted(wait):
+                    self._note(wait)
                 for entry in wait.unit.members:
                     self.cluster.book.forget(entry.worker.uid)
                     self.withdrawn += 1
 
-    def _note(self, found: dict[tuple[str, str], dict[str, set[str]]], wait: Wait) -> None:
+    def _unstarted(self, wait: Wait) -> bool:
+        left = self.unstarted.get(wait.unit.run.uid, ())
+        return any(entry.worker.uid in left for entry in wait.unit.members)
+
+    def _note(self, wait: Wait) -> None:
+        assert self.last is not None
         run = wait.unit.run.uid
-        size = size_class(self.task_of[run].gpus_total)
-        found.setdefault(self._why(wait), {}).setdefault(size, set()).add(run)
+        why = wait_reason(self.cluster.book, self.last, wait)
+        self.refusals.note(run, size_class(self.task_of[run].gpus_total), wait.unit.first, why)
 
     def _wake(self, at: float) -> None:
         if at not in self.wakes:
@@ -311,17 +303,7 @@ class _Game:
 
     def _never(self) -> tuple[Never, ...]:
         """Runs of which a worker never started, by the reason that the scheduler gives for it."""
-        found = self.refused
-        for wait in self.last.waits if self.last is not None and not self.withdrawn else ():
-            if any(e.worker.uid in self.unstarted.get(wait.unit.run.uid, ()) for e in wait.unit.members):
-                self._note(found, wait)
-        counted = [
-            Never(code, message, sum(map(len, sizes.values())), {size: len(runs) for size, runs in sizes.items()})
-            for (code, message), sizes in found.items()
-        ]
-        return tuple(sorted(counted, key=lambda never: (-never.tasks, never.code, never.message)))
-
-    def _why(self, wait: Wait) -> tuple[str, str]:
-        assert self.last is not None
-        why = wait_reason(self.cluster.book, self.last, wait)
-        return why.code, why.message
+        for wait in self.last.waits if self.last is not None and not self.setting.services else ():
+            if self._unstarted(wait):
+                self._note(wait)
+        return self.refusals.told(self.cluster.book.fleet)

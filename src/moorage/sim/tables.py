@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from moorage.cli.output import Column, Table
 from moorage.sim.play import Played
+from moorage.sim.refusals import Never
 from moorage.sim.report import Report
 
 LINES: tuple[str, ...] = (
@@ -85,11 +86,17 @@ def never(report: Report) -> Table:
     """Tasks that never started, by reason."""
     columns = (Column("policy"), Column("tasks", right=True), Column("sizes", flex=True), Column("why", flex=True))
     rows = tuple(
-        (str(one.policy), f"{group.tasks:,}", ", ".join(f"{n:,} of {s}" for s, n in group.sizes.items()), group.message)
+        (str(one.policy), f"{group.tasks:,}", ", ".join(f"{n:,} of {s}" for s, n in group.sizes.items()), _why(group))
         for one in report.played
         for group in one.never
     )
     return Table(columns, rows, empty="every task was placed")
+
+
+def _why(group: Never) -> str:
+    """The reason, and how many machines refuse for what in the end."""
+    machines = ", ".join(f"{code} on {count:,.0f}" for code, count in group.machines.items())
+    return f"{group.message}; {machines}" if machines else group.message
 
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
