@@ -24,6 +24,9 @@ Holding = Mapping[str, Any]
 SHARE = 20
 """Times as long as the last answer took, the next is not asked for."""
 
+COUNTED_S = 60.0
+"""How old counts for metrics may be while nothing changes."""
+
 log = structlog.get_logger("moorage.control")
 
 
@@ -40,6 +43,9 @@ class GpuAccounts:
         self._kept: tuple[Kept, ...] = ()
         self._cursor: str | None = None
         self._again_at = 0.0
+        self._counts: dict[tuple[str, str], int] = {}
+        self._counted_of: str | None = None
+        self._counted_at = 0.0
         self.violations = 0
         """found at the last check"""
 
@@ -63,10 +69,18 @@ class GpuAccounts:
         return {m.uid: gpu_objects(m, found[m.uid], Named(owners, sees)) for m in machines}
 
     async def by_state(self) -> dict[tuple[str, str], int]:
-        """(Machine, state) → how many GPUs, of machines that have any; states with none are there as zero."""
-        machines = [m for m in await self._store.find(Machine) if m.state is not MachineState.REMOVED]
-        found, _ = await self._lines(machines, await self._held())
-        return {(m.name, state): n for m in machines if found[m.uid] for state, n in counts(found[m.uid])}
+        """(Machine, state) → how many GPUs, of machines that have any; states with none are there as zero.
+
+        Counted when something changed, or after a while: a reservation lapses, and a place of an earlier placement
+        comes free, without a row that says so.
+        """
+        cursor, now = await self._store.cursor(), self._clock.monotonic()
+        if cursor != self._counted_of or now - self._counted_at >= COUNTED_S:
+            machines = [m for m in await self._store.find(Machine) if m.state is not MachineState.REMOVED]
+            found, _ = await self._lines(machines, await self._held())
+            self._counts = {(m.name, state): n for m in machines if found[m.uid] for state, n in counts(found[m.uid])}
+            self._counted_of, self._counted_at = cursor, now
+        return self._counts
 
     async def check(self) -> tuple[str, ...]:
         """Everything that does not agree; said in the log, and counted."""

@@ -7,7 +7,8 @@ import httpx
 import pytest
 from conftest import TOKENS, World
 
-from moorage.domain.nouns import Deployment, Operation, Replica, Revision, Run, Worker
+from moorage.domain.changes import Change, Hold
+from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import reason
 from moorage.wire.routing import EndpointRoute, RoutingTable
 
@@ -310,3 +311,14 @@ async def test_waiting_runs_show_their_place_in_the_schedulers_order(world: Worl
     listed = (await world.admin.get("/api/v1/namespaces/default/runs")).json["items"]
     assert {r["name"]: r["queue_position"] for r in listed} == {"urgent": 1, "early": 2, "late": 3}
     assert (await world.admin.get("/api/v1/namespaces/default/runs/late")).json["queue_position"] == 3
+
+
+async def test_metrics_count_gpus_by_machine_and_by_what_they_are_taken_by(world: World) -> None:
+    well = {"vendor": "nvidia", "model": "H100", "memory_bytes": 80 << 30}
+    gpus = [{"index": 0, **well}, {"index": 1, **well, "health": "faulty", "fault": "x"}, {"index": 2, **well}]
+    row = Machine(uid="mch-1", name="box", capacity={"gpus": gpus})
+    await world.rows.create(row, reason("machine.joined"))
+    await world.store.commit(Change((Hold("mch-1", "wrk-1", 1, gpus=(2,)),), "test"))
+    text = (await world.admin.get("/metrics")).body.decode()
+    for state, count in (("free", 1), ("held", 1), ("faulty", 1), ("foreign", 0), ("reserved", 0)):
+        assert f'moorage_gpus{{machine="box",state="{state}"}} {count}.0' in text
