@@ -19,6 +19,7 @@ from moorage.control.credentials import Credentials, Principal
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import Drives
 from moorage.control.execrelay import ExecRelay
+from moorage.control.keeping import FleetKeeper
 from moorage.control.logrelay import LogRelay
 from moorage.control.logtail import LogTail
 from moorage.control.namespaces import Namespaces
@@ -84,6 +85,7 @@ class ApiDeps:
         settings: how the server behaves.
         http: client for asking gateways about a request.
         closing: set by the composition root before it stops the server: long-polls and streams end then.
+        keeper: of the scheduler's book, for places in the queue.
         stats: further counters for `/metrics`, by name (`moorage_` and `_total` are put around it).
         gauges: further gauges for `/metrics`, by name.
         readiness: why the server is not ready, or None; asked by `/readyz`.
@@ -107,6 +109,7 @@ class ApiDeps:
     settings: ApiSettings
     http: httpx.AsyncClient
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    keeper: FleetKeeper | None = None
     stats: Callable[[], Mapping[str, float]] = no_stats
     gauges: Callable[[], Mapping[str, float]] = no_stats
     readiness: Callable[[], str | None] = always_ready
@@ -114,7 +117,7 @@ class ApiDeps:
     @cached_property
     def reader(self) -> Reader:
         """Questions of people."""
-        return Reader(self.store, self.clock, self.settings.gateway_url)
+        return Reader(self.store, self.clock, self.settings.gateway_url, self.keeper)
 
     @cached_property
     def namespaces(self) -> Namespaces:

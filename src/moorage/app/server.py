@@ -135,6 +135,7 @@ async def build(config: ServerConfig) -> Graph:
     board = WorkBoard(store, clock, relay, execs, copies)
     accounts = GpuAccounts(store, clock)
     times = LeaseTimes(late_s=config.machine_ttl_s * LATE_SHARE, ttl_s=config.machine_ttl_s)
+    scheduling = SchedulingStep(store, clock)
     loops = Loops(
         store,
         clock,
@@ -142,7 +143,7 @@ async def build(config: ServerConfig) -> Graph:
         board=board,
         serving=ServingStep(store, clock, ids, publisher),
         runs=RunsStep(store, clock, ids),
-        scheduling=SchedulingStep(store, clock),
+        scheduling=scheduling,
         machines=MachinesStep(store, clock, times),
         ttl_s=config.machine_ttl_s,
         check=accounts.check,
@@ -169,7 +170,7 @@ async def build(config: ServerConfig) -> Graph:
         commands=Admission(store, clock, ids),
         machines=observation,
         gateways=publisher,
-        explain=Explanation(store, clock),
+        explain=Explanation(store, clock, scheduling.keeper),
         auth=Auth(StaticTokens(tokens.get("admin"), tokens.get("agent_join"), tokens.get("gateway")), credentials),
         credentials=credentials,
         logs=relay,
@@ -182,6 +183,7 @@ async def build(config: ServerConfig) -> Graph:
         settings=ApiSettings(gateway_url=config.gateway_url, gateway_token=tokens.get("gateway")),
         http=httpx.AsyncClient(timeout=5.0),
         readiness=_readiness(leadership),
+        keeper=scheduling.keeper,
         gauges=lambda: {"gpu_ledger_violations": accounts.violations},
     )
     return Graph(store, publisher, leadership, loops, deps)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from moorage.control.keeping import FleetKeeper
 from moorage.control.scheduling import load_book
 from moorage.control.views_serving import open_operation
 from moorage.decide.scheduling import explain, whatif
@@ -35,11 +36,13 @@ class Explanation:
 
     Args:
         store, clock: outside.
+        keeper: of the scheduler's book, if this process may lead: then a question reads what the scheduler reads.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, keeper: FleetKeeper | None = None) -> None:
         self._store = store
         self._clock = clock
+        self._keeper = keeper
 
     async def why(self, ns: str, name: str) -> Answer:
         """A Why object of the deployment or run of that name.
@@ -99,8 +102,10 @@ class Explanation:
                     "reason": _wire(active.reason),
                 }
             return answer
-        book, now = await load_book(self._store, self._clock), self._clock.now()
-        entry = next((e for e in book.queue if e.worker.uid == waiting.uid), None)
+        book = await self._keeper.kept() if self._keeper is not None else None
+        if book is None or waiting.uid not in book.queue:  # or the feed has not told of it yet
+            book = await load_book(self._store, self._clock)
+        entry, now = book.queue.get(waiting.uid), self._clock.now()
         if entry is not None:
             answer |= _waiting(book, entry, decide(book, now), now)
         return answer

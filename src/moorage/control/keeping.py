@@ -4,6 +4,7 @@ Built whole at the start of a leadership, after a placement that turned out to b
 no row tells, and every ten minutes. Called by `control/scheduling`; `control/loops` tells it of the feed's rows.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,7 @@ class FleetKeeper:
         self._changed_runs: set[str] = set()
         self._drives = False
         """a run in the book uses a drive"""
+        self._reading = asyncio.Lock()
 
     # What changed
 
@@ -83,15 +85,24 @@ class FleetKeeper:
     # The book
 
     async def book(self) -> Book:
-        """The book as of now."""
-        now = self._clock.monotonic()
-        if self._built_at is None or not self.following or now - self._built_at >= REBUILD_S:
-            self._forget_news()
-            await self._build()
-            self._built_at = now
-        else:
-            await self._catch_up()
-        return self._book
+        """The book as of now. It changes with the next call: who asks is done with it before awaiting anything else.
+
+        Besides the scheduler, questions of people read it, one at a time: reading 10,000 waiting runs for each of them
+        would cost seconds.
+        """
+        async with self._reading:
+            now = self._clock.monotonic()
+            if self._built_at is None or not self.following or now - self._built_at >= REBUILD_S:
+                self._forget_news()
+                await self._build()
+                self._built_at = now
+            else:
+                await self._catch_up()
+            return self._book
+
+    async def kept(self) -> Book | None:
+        """The book where it is kept up from the feed, as `book`; None where this process does not lead."""
+        return await self.book() if self.following else None
 
     def _forget_news(self) -> None:
         self._machines, self._workers, self._changed_runs = set(), set(), set()

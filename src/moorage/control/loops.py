@@ -110,6 +110,7 @@ class Loops:
             for task in done:
                 task.result()
         finally:
+            self._scheduling_step.keeper.following = False
             for task in (*tasks, checking):
                 task.cancel()
             await asyncio.gather(*tasks, checking, return_exceptions=True)

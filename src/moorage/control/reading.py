@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from moorage.control.accounts import GpuAccounts
+from moorage.control.keeping import FleetKeeper
 from moorage.control.paging import Page, page
 from moorage.control.views import JsonObject, change_object, operation_object, tombstone_object
 from moorage.control.views_gpus import Sees, everything
@@ -34,9 +35,11 @@ class Reader:
         store: where the rows are.
         clock: phases are judged now.
         gateway_url: where clients reach the gateway, without a slash at its end.
+        keeper: of the scheduler's book, if this process may lead: a page then reads no queue of its own.
     """
 
-    def __init__(self, store: Store, clock: Clock, gateway_url: str) -> None:
+    def __init__(self, store: Store, clock: Clock, gateway_url: str, keeper: FleetKeeper | None = None) -> None:
+        self._keeper = keeper
         self._store = store
         self._clock = clock
         self._gateway_url = gateway_url
@@ -219,6 +222,9 @@ class Reader:
 
     async def _queue(self) -> dict[str, int]:
         """Place of every run in the queue, from 1, in the order in which the scheduler looks at them."""
+        book = await self._keeper.kept() if self._keeper is not None else None
+        if book is not None:
+            return {uid: place for place, uid in enumerate(dict.fromkeys(e.run.uid for e in book.queue), start=1)}
         waiting = [w for w in await self._store.find(Worker, state=WorkerState.PENDING) if w.machine is None]
         runs = {r.uid: r for r in await self._store.find(Run, uid={w.run for w in waiting})} if waiting else {}
         snapshot = SchedulingSnapshot(self._clock.now(), tuple(waiting), runs, ())

@@ -19,6 +19,13 @@ FLEET = "fleet"
 AT_ONCE = 4096
 """Changes submitted together: some groups of the store's writer, and a bound on what waits in memory."""
 
+RESTS_FROM_S = 0.02
+RESTS_TIMES = 3.0
+REST_MAX_S = 2.0
+"""A cycle over a long queue looks at all of it again, and a busy fleet wakes it for each thing that happens. One that
+took at least `RESTS_FROM_S` is followed by a rest of so many times what it took: what happens meanwhile is one cycle,
+and a quarter of a core is the most that it uses."""
+
 
 class SchedulingStep:
     """Places what waits.
@@ -43,7 +50,9 @@ class SchedulingStep:
         book = await self.keeper.book()
         if not len(book.queue):
             return None
+        begun = self._clock.monotonic()
         cycle = run_cycle(book, self._clock.now(), self.fence)
+        took_s = self._clock.monotonic() - begun
         stale = False
         for at in range(0, len(cycle.changes), AT_ONCE):
             some = cycle.changes[at : at + AT_ONCE]
@@ -51,6 +60,8 @@ class SchedulingStep:
         if stale:
             self.keeper.doubt()
             raise StaleVersion("a placement lost against a newer row; the cycle runs again")
+        if took_s >= RESTS_FROM_S:
+            await self._clock.sleep(min(took_s * RESTS_TIMES, REST_MAX_S))
         return cycle.wake_at
 
     async def _commit(self, change: Change) -> bool:
