@@ -77,3 +77,13 @@ async def test_a_model_that_fits_nowhere_is_explained_by_its_queue_alone(plane: 
     assert answer["queue"]["position"] == 1
     assert answer["unready"] is None
     assert answer["machines"]
+
+
+async def test_a_wait_is_explained_from_the_kept_book_as_from_one_built_anew(plane: Plane) -> None:
+    await Agent(plane).join(cpu_milli=100)
+    await plane.apply(resources={"cpu": "1"})
+    await deployment_says(plane, "deploy.unready")
+    assert await plane.scheduling.keeper.kept() is not None
+    kept = await Explanation(plane.store, plane.clock, plane.scheduling.keeper).why("default", "gemma")
+    assert kept["queue"]["position"] == 1
+    assert kept == await Explanation(plane.store, plane.clock).why("default", "gemma")
