@@ -96,7 +96,7 @@ class Agent:
             outbox.restore(remembered.outbox, last, int(remembered.notes.get(RESERVED, 0)))
             await outbox.reserve()
             await roster.recall(remembered)
-            roster.prune()
+            roster.keep()
             inventory.attend(roster.ours)
             await inventory.look()
             itself = Itself(

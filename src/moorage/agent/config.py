@@ -38,9 +38,10 @@ class AgentConfig:
         engines: container engine → its socket; `auto` (and one that is not named): the usual places; empty: not used.
         runtime_dir: where a user's own engine has its socket (`XDG_RUNTIME_DIR`).
         python: interpreter for the shims.
-        logs_kept: attempts' directories (`HOME/workers/WORKER/EPOCH-…`) of ended workers kept for their logs, the
-            newest of all workers; older ones go when a worker is forgotten and when the agent starts. What a worker
-            wrote under `HOME/output/RUN/RANK` is kept for ever; an empty directory there goes with its worker.
+        logs_bytes: room for the directories of ended attempts (`HOME/workers/WORKER/EPOCH-…`), kept for their logs;
+            None: 10 GiB, or 5 % of the disk where that is less. See `keeping`. What a worker wrote under
+            `HOME/output/RUN/RANK` is kept for ever; an empty directory there goes with its worker.
+        logs_age_s: so long after its end an attempt's directory is kept at most.
         data: where drives and copies of them are kept; None: in `home`.
         log: level of the agent's own log.
     """
@@ -61,7 +62,8 @@ class AgentConfig:
     engines: Mapping[str, str] = field(default_factory=dict)
     runtime_dir: str | None = None
     python: str = sys.executable
-    logs_kept: int = 32
+    logs_bytes: int | None = None
+    logs_age_s: float = 7 * 86400.0
     data: Path | None = None
     log: str = "info"
 

@@ -44,6 +44,7 @@ def answer(roster: Roster, request: LogRequest, now: float, after: int | None = 
     folder = roster.folder_of(request.worker, request.epoch, request.previous, request.attempt)
     if folder is None:
         return LogLines(ended=True, absent=True)
+    roster.reading(folder)
     after = request.after if after is None else after
     ended = roster.has_ended(request.worker, folder)
     since = None if request.since_s is None or after is not None else now - request.since_s

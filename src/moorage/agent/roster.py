@@ -15,7 +15,7 @@ from moorage.agent import drives, setting_up, words
 from moorage.agent.desired import Actions, HeldView, compare
 from moorage.agent.held import HeldWorker
 from moorage.agent.inventory import Ours
-from moorage.agent.keeping import prune_logs, prune_outputs
+from moorage.agent.keeping import InUse, Keeping, prune_outputs, remove_output
 from moorage.agent.ledger import Attempt, Remembered
 from moorage.agent.means import Means
 from moorage.domain.states import WorkerState
@@ -44,6 +44,16 @@ class Roster:
         self._confirmed: set[tuple[str, int]] = set()
         self._refused: set[tuple[str, int]] = set()
         self._writes: set[asyncio.Task[None]] = set()
+        config = means.config
+        self._keeping = Keeping(
+            config.home / "workers",
+            means.clock,
+            means.log,
+            budget_bytes=config.logs_bytes,
+            age_s=config.logs_age_s,
+            in_use=self._in_use,
+        )
+        self._kept: asyncio.Task[None] | None = None
 
     async def recall(self, remembered: Remembered) -> None:
         """Adopt, collect or fence what an earlier agent left."""
@@ -131,18 +141,37 @@ class Roster:
             return None, None
         return held.process, held.attempt.state
 
-    def folders(self) -> frozenset[Path]:
-        """Directories in use."""
-        return frozenset(w.folder for w in self._held.values())
+    def reading(self, folder: Path) -> None:
+        """Somebody reads the log in this directory now: it is not the first to go. From any thread."""
+        self._keeping.reading(folder)
 
-    def prune(self) -> None:
-        """Remove what of workers that are not held is not kept: see `keeping`."""
-        config = self._means.config
-        gone = drives.set_aside(config.data_location, {w.assignment.run for w in self._held.values()})
+    def keep(self) -> None:
+        """From now on keep what of ended workers is to be kept, and no more: see `keeping`."""
+        prune_outputs(self._means.config.home / "output", self._outputs())
+        self._remove_copies()
+        self._kept = asyncio.create_task(self._keeping.keep())
+        self._kept.add_done_callback(self._note_failure)
+
+    def _in_use(self) -> InUse:
+        held = self._held.values()
+        return InUse(frozenset(w.folder for w in held), frozenset(w.assignment.run for w in held))
+
+    def _outputs(self) -> set[Path]:
+        return {setting_up.output_of(w.assignment, self._means.config) for w in self._held.values()}
+
+    def _remove_copies(self) -> None:
+        """Copies of drives go with the last worker of their run."""
+        gone = drives.set_aside(self._means.config.data_location, {w.assignment.run for w in self._held.values()})
         if gone:
             self._keep(asyncio.to_thread(drives.remove, gone, self._means.log))
-        prune_logs(config.home / "workers", self.folders(), config.logs_kept, self._means.log)
-        prune_outputs(config.home / "output", {setting_up.output_of(w.assignment, config) for w in self._held.values()})
+
+    def _ended(self, worker: HeldWorker) -> None:
+        failed = worker.attempt.state not in (WorkerState.COMPLETED, WorkerState.CANCELLED)
+        self._keeping.ended(worker.folder, worker.assignment.run, failed=failed)
+
+    def _note_failure(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._means.log.error("internal error", exc_info=task.exception())
 
     @property
     def all_gone(self) -> bool:
@@ -185,6 +214,9 @@ class Roster:
 
     async def close(self) -> None:
         """Let go of everything without touching it."""
+        if self._kept is not None:
+            self._kept.cancel()
+            await asyncio.gather(self._kept, return_exceptions=True)
         await asyncio.gather(*(w.close() for w in self._held.values()))
         if self._writes:
             await asyncio.gather(*self._writes)
@@ -213,6 +245,8 @@ class Roster:
         )
         self._note_attempt(folder, assignment.attempt)
         worker = self._held[assignment.worker] = HeldWorker(attempt, self._means, self._on_change)
+        if before is not None:
+            self._ended(before)
         worker.begin()
 
     def _note_attempt(self, folder: Path, attempt: int) -> None:
@@ -247,7 +281,9 @@ class Roster:
         self._means.ports.give_back(name)
         self._keep(worker.close())
         self._keep(self._means.ledger.forget(name))
-        self.prune()
+        self._ended(worker)
+        self._remove_copies()
+        remove_output(setting_up.output_of(worker.assignment, self._means.config), self._outputs())
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -237,16 +237,38 @@ async def test_the_previous_attempts_log_can_be_read(plane, make_agent):
     assert (await plane.ask_log(LogRequest(id="p", worker=W, previous=True))).lines == ("first",)
 
 
-async def test_of_forgotten_workers_the_newest_logs_stay_and_no_empty_output(plane, make_agent):
-    agent = make_agent(logs_kept=2)
+async def test_every_log_of_an_array_of_short_workers_is_there_for_who_reads_it_late_and_no_empty_output(
+    plane, make_agent
+):
+    agent = make_agent()
     await agent.start()
-    for n in range(4):
-        code = "exit 0" if n else "echo kept > $MOORAGE_OUTPUT_DIR/result"
-        await plane.want(job("/bin/sh", "-c", code, worker=f"wrk-{n}").model_copy(update={"run": f"run-{n}"}))
-        await plane.until(lambda n=n: plane.gone(f"wrk-{n}"))
-        await plane.drop(f"wrk-{n}")
-        await until_true(lambda n=n: not (agent.home / "output" / f"run-{n}" / "0").is_dir() or not n)
-    await until_true(lambda: sorted(p.name for p in agent.home.glob("workers/*")) == ["wrk-2", "wrk-3"])
+    names = [f"wrk-{n}" for n in range(80)]
+    for first in range(0, len(names), 20):
+        batch = names[first : first + 20]
+        code = "test $MOORAGE_WORKER != wrk-0 || echo kept > $MOORAGE_OUTPUT_DIR/result; echo said by $MOORAGE_WORKER"
+        await plane.want(*(_of_run(job("/bin/sh", "-c", code, worker=name)) for name in batch))
+        await plane.until(lambda batch=batch: all(map(plane.gone, batch)))
+        for name in batch:
+            await plane.drop(name)
+    await until_true(lambda: len(list(agent.home.glob("workers/*/*/ended"))) == len(names))
+    for name in names:
+        told = await plane.ask_log(LogRequest(id=f"late-{name}", worker=name))
+        assert (told.lines, told.absent) == ((f"said by {name}",), False)
+    await until_true(lambda: len(list(agent.home.glob("output/*"))) == 1)
     assert [p.relative_to(agent.home / "output").as_posix() for p in agent.home.glob("output/*/*/*")] == [
-        "run-0/0/result"
+        "run-wrk-0/0/result"
     ]
+
+
+async def test_where_there_is_no_room_for_them_logs_go_and_that_is_said(plane, make_agent):
+    agent = make_agent(logs_bytes=0)
+    await agent.start()
+    await plane.want(job("/bin/sh", "-c", "echo said", worker="wrk-1"))
+    await plane.until(lambda: plane.gone("wrk-1"))
+    await plane.drop("wrk-1")
+    await until_true(lambda: not list(agent.home.glob("workers/*")))
+    assert (await plane.ask_log(LogRequest(id="late", worker="wrk-1"))).absent
+
+
+def _of_run(assignment):
+    return assignment.model_copy(update={"run": f"run-{assignment.worker}"})
