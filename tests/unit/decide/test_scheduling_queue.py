@@ -62,6 +62,20 @@ def test_the_minimum_of_a_gang_that_does_not_fit_says_so(world: SchedulingWorld)
     assert world.code("gang-worker-0") == "place.min_not_whole"
 
 
+def test_a_worker_alone_is_never_told_of_a_gang_that_asks_for_the_same(world: SchedulingWorld) -> None:
+    world.machine("a", cordoned="fan")
+    world.submit("gang", gpu=1, count=3, gang={"min_available": 2})
+    world.submit("whole", gpu=1, count=3, gang=True)
+    world.submit("alone", gpu=1)
+    world.settle()
+    said = {name: world.code(f"{name}-worker-0") for name in ("gang", "whole", "alone")}
+    assert said == {
+        "gang": "place.min_not_whole",
+        "whole": "place.gang_not_whole",
+        "alone": "place.no_machine_fits",
+    }
+
+
 def test_groups_count_in_the_order_of_the_spec_for_the_minimum(world: SchedulingWorld) -> None:
     world.machine("a", gpu_count=2)
     groups = [{"name": "b", "count": 1}, {"name": "a", "count": 3}]

@@ -172,8 +172,10 @@ class _Writer:
         if wait.why is Why.FABRIC and unit.first.topology is not None:
             fabric, until = unit.first.topology.fabric, wait.until
             return reason("topology.patience", fabric=fabric, until=until, alternative="other machines")
+        if unit.gang:  # of members that may ask for different things; and one alone is not to be told of a gang
+            return explain.plain_wait(unit, self.book.fleet)
         key = ("", id(unit.first.ask))
-        if unit.gang or key not in self._reasons:
+        if key not in self._reasons:
             self._reasons[key] = explain.plain_wait(unit, self.book.fleet)
         return self._reasons[key]
 
