@@ -319,7 +319,7 @@ def _stopping_words(home: Home) -> str:
     parts = home.read_record().get("parts", {})
     for name in STOP_ORDER:
         if (parts.get(name) or {}).get("state") == "stopping":
-            return "stopping the agent and its model servers" if name == "agent" else f"stopping the {name}"
+            return "stopping the agent, its model servers and jobs" if name == "agent" else f"stopping the {name}"
     return "stopping"
 
 

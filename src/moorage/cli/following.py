@@ -19,6 +19,8 @@ from moorage.cli.watching import LOOK_EVERY_S, namespace_flag, sentence
 
 Json = dict[str, Any]
 ENDED = frozenset({"Completed", "Failed", "Cancelled"})
+CANCEL, LEAVE = ("cancel", "c"), ("leave", "l")
+CHOICES = (*CANCEL, *LEAVE)
 PAST_LINES = 5_000
 """Lines that were written before the output was first asked for; a job may write much in its first second."""
 
@@ -122,15 +124,13 @@ class _Following:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise self._detached() from None
         try:
-            answer = click.prompt(
-                f"\n{self._name} still runs. Cancel it, or leave it running?",
-                type=click.Choice(["cancel", "leave"]),
-                default="leave",
-                err=True,
-            )
+            answer = ""
+            while answer not in CHOICES:
+                question = f"\n{self._name} still runs. Cancel it, or leave it running? (cancel, leave)"
+                answer = str(click.prompt(question, default="leave", err=True)).strip().lower()
         except (click.Abort, KeyboardInterrupt):
             answer = "leave"
-        if answer == "leave":
+        if answer in LEAVE:
             raise self._detached()
         self._runs.cancel(self._uid)
 

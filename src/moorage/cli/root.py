@@ -17,7 +17,7 @@ from moorage.domain.errors import InvalidSpec
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "This machine": {
         "up": ("parts", "Start control plane, agent and gateway here and wait until they answer."),
-        "down": ("parts", "Stop them, and the model servers."),
+        "down": ("parts", "Stop them, the model servers and the jobs."),
         "demo": ("demo", "A real small model served end to end, with a crash and a sleep."),
         "server": ("parts", "Run only the control plane, in the foreground."),
         "agent": ("parts", "Run only the agent, in the foreground."),

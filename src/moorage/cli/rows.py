@@ -137,7 +137,7 @@ def _deleted(item: Object, now: float) -> tuple[str, ...]:
         str(item["name"]),
         str(item.get("state")),
         str(item.get("id")),
-        str(item.get("actor") or "-"),
+        str(((item.get("reason") or {}).get("params") or {}).get("by") or item.get("actor") or "-"),
         age(item.get("deleted_at"), now),
         why(item),
     )

@@ -114,7 +114,13 @@ class RunAdmission:
     async def _intent(self, ns: str, name: str, document: Mapping[str, Any]) -> RunIntent:
         spec = read_run(ns, name, document)
         said = warnings(Run(uid="", namespace=ns, name=name, spec=spec), await self._fleet())
-        return RunIntent(ns, name, spec, run_digest(spec), said)
+        return RunIntent(ns, name, spec, run_digest(spec), (*said, *await self._waits_for_none(ns, spec)))
+
+    async def _waits_for_none(self, ns: str, spec: Mapping[str, Any]) -> tuple[str, ...]:
+        """Runs that it is to start after, and that are not there."""
+        names = [str(after["run"]) for after in spec.get("after") or ()]
+        missing = [name for name in names if not await self._named(ns, name)]
+        return tuple(f"after names the run {name}, and there is none of that name yet" for name in missing)
 
     async def _fleet(self) -> Sequence[Machine]:
         """Every machine, as read a moment ago at most: it is for warnings only, and submissions come in bursts."""

@@ -160,6 +160,7 @@ class Run(Noun):
     deleted_at: float | None = None
     deleting: bool = False
     """asked to be deleted: it is ended first, then removed"""
+    deleted_by: str | None = None
     digest: str = ""
     """of its spec: the same spec submitted again is a no-op while it lives"""
     planned_at: float | None = None

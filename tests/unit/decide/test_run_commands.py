@@ -162,7 +162,7 @@ def test_a_delete_ends_a_live_run_first_and_is_written_once() -> None:
     assert fields["deleting"] is True
     assert fields["cancel"]["cause"] == "user"
     over = update(commands.delete(run(RunState.COMPLETED), NOW, actor="person:p")).fields
-    assert over == {"deleting": True}
+    assert over == {"deleting": True, "deleted_by": "person:p"}
     assert commands.delete(run(deleting=True), NOW, actor="person:p").change is None
 
 

@@ -27,13 +27,13 @@ def cancel(
     Kept while the control plane or a machine is away: it is carried out when that is back.
     """
     answers = []
-    for name in names:
+    for name in names:  # all are asked to end before any is waited for
         own_key = f"{key}/{name}" if key and len(names) > 1 else key
         answers.append(session.client.runs.cancel(name, text=why, key=own_key))
-        if wait:
-            answers[-1] = until_ended(session, name, timeout_s)
-        elif session.human:
+        if session.human and not wait:
             click.echo(f"{name}: will be cancelled; watch it with  moor wait {name} --for stopped")
+    if wait:
+        answers = [until_ended(session, name, timeout_s) for name in names]
     if not session.human:
         print_value(answers[0] if len(answers) == 1 else answers, session.form)
 

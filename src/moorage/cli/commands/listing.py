@@ -6,6 +6,7 @@ import click
 from click.core import ParameterSource
 
 from moorage.cli import rows
+from moorage.cli.layout import Table
 from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, examples
 from moorage.domain.errors import InvalidSpec, NotFound
@@ -25,8 +26,8 @@ def ls(session: Session, kind: str, labels: tuple[str, ...], with_replicas: bool
     if deleted and kind not in ("deployments", "runs"):
         raise InvalidSpec(f"deleted {kind} cannot be listed", remedy="moor ls deployments --deleted")
     alone = click.get_current_context().get_parameter_source("kind") is ParameterSource.DEFAULT
-    if alone and session.human and not deleted:
-        _list_both(session, labels, with_replicas)
+    if alone and session.human:
+        _list_both(session, labels, with_replicas, deleted)
     else:
         _list(session, kind, labels, deleted, with_replicas)
 
@@ -104,15 +105,22 @@ def runs_of(session: Session, with_replicas: bool, deleted: bool = False) -> lis
     return [run for run in session.client.runs.list(deleted=deleted) if with_replicas or not run.get("deployment")]
 
 
-def _list_both(session: Session, labels: tuple[str, ...], with_replicas: bool) -> None:
-    deployments = selected(session.client.deployments.list(), labels)
-    runs = selected(runs_of(session, with_replicas), labels)
+def _list_both(session: Session, labels: tuple[str, ...], with_replicas: bool, deleted: bool) -> None:
+    deployments = selected(session.client.deployments.list(deleted=deleted), labels)
+    runs = selected(runs_of(session, with_replicas, deleted), labels)
     if deployments or not runs:
-        session.show(deployments, lambda: rows.table("deployments", deployments, session.now()))
+        _show(session, "deleted" if deleted else "deployments", deployments, labels)
     if runs:
         if deployments:
             click.echo("")
-        session.show(runs, lambda: rows.table("runs", runs, session.now()))
+        _show(session, "deleted" if deleted else "runs", runs, labels)
+
+
+def _show(session: Session, kind: str, items: list[dict[str, Any]], labels: tuple[str, ...]) -> None:
+    """As a table; where labels left nothing, that is said."""
+    table = rows.table(kind, items, session.now())
+    nothing = f"nothing has the label {' and '.join(labels)}"
+    session.show(items, lambda: Table(table.columns, table.rows, nothing if labels else table.empty))
 
 
 def _list(
@@ -128,7 +136,7 @@ def _list(
     else:
         found = client.operations.list()
     shown = selected(list(found), labels)
-    session.show(shown, lambda: rows.table("deleted" if deleted else kind, shown, session.now()))
+    _show(session, "deleted" if deleted else kind, shown, labels)
 
 
 def _revision(session: Session, name: str) -> dict[str, Any]:

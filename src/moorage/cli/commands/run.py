@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from moorage.cli.commands.serve import ServeCommand, env_of, name_of
+from moorage.cli.failures import say
 from moorage.cli.following import follow
 from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, examples
@@ -55,6 +56,12 @@ def run(session: Session, *, file: str | None, detach: bool, key: str | None, **
     document = _of_file(file, argv) if file is not None else _of_options(session.namespace, argv, given)
     answer = session.client.runs.apply(document, key=key)
     accepted: dict[str, Any] = answer.get("run") or answer
+    for warning in answer.get("warnings") or ():
+        say(f"warning: {warning.get('message', warning) if isinstance(warning, dict) else warning}")
+    if getattr(document, "schedule", None) is not None:
+        detach = True
+        if session.human:
+            say(f"{accepted['name']} makes runs at its times; see the next with  moor status {accepted['name']}")
     if detach:
         if session.human:
             click.echo(accepted["name"])

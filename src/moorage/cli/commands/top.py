@@ -47,7 +47,8 @@ def look(session: Session) -> dict[str, Any]:
     """What there is now: `machines`, and the `deployments` and `runs` of the namespace that are not over."""
     client = session.client
     runs = [run for run in client.runs.list() if not run.get("deployment") and run.get("state") not in ENDED]
-    return {"machines": client.machines.list(), "deployments": client.deployments.list(), "runs": runs}
+    machines = [machine for machine in client.machines.list() if machine.get("state") != "Removed"]
+    return {"machines": machines, "deployments": client.deployments.list(), "runs": runs}
 
 
 def words(seen: Mapping[str, Sequence[Json]], now: float, width: int | None) -> str:

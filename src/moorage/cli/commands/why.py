@@ -22,8 +22,9 @@ def words(name: str, found: dict[str, Any]) -> str:
     reason = found.get("reason") or {}
     word = found.get("phase") or found.get("state")
     lines = [f"{name} is {word}: {reason.get('message') or 'no reason is recorded'}"]
-    if reason.get("advice"):
-        lines.append(f"  advice: {reason['advice']}")
+    advice = _advice(reason)
+    if advice:
+        lines.append(f"  advice: {advice}")
     lines += _unready(found.get("unready") or {})
     queue = found.get("queue") or {}
     if queue.get("position"):
@@ -41,13 +42,18 @@ def words(name: str, found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _advice(reason: dict[str, Any]) -> str:
+    """What to do, without the hint at this very command."""
+    return str(reason.get("advice") or "").partition("Run `moor why`")[0].strip()
+
+
 def _unready(replica: dict[str, Any]) -> list[str]:
     """The first replica that is not ready, and what to do about it."""
     reason = replica.get("reason") or {}
     if not reason:
         return []
     lines = [f"  replica {replica.get('name')} is {replica.get('status')}: {reason.get('message')}"]
-    return [*lines, f"    advice: {reason['advice']}"] if reason.get("advice") else lines
+    return [*lines, f"    advice: {_advice(reason)}"] if _advice(reason) else lines
 
 
 def _machines(group: dict[str, Any]) -> str:

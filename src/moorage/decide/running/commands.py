@@ -167,7 +167,7 @@ def delete(run: Run, now: float, *, actor: str) -> Outcome:
     if run.deleting:
         return Outcome(None, _answer(run, changed=False))
     draft = Draft((run,), now, actor)
-    draft.set(run, deleting=True)
+    draft.set(run, deleting=True, deleted_by=actor)
     draft.note(run, reason("run.deleting", by=actor))
     if not is_over(run) and run.cancel is None:
         _ask_to_end(draft, run, actor, "deleted")

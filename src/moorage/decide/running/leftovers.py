@@ -44,7 +44,7 @@ def _why_stopped(policy: Policy, run: Run, workers: list[Worker]) -> Reason:
 
 def _remove(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> None:
     run = snapshot.run
-    why = reason("run.deleted") if run.deleting else _expired(draft, policy, run)
+    why = reason("run.deleted", by=run.deleted_by) if run.deleting else _expired(draft, policy, run)
     if why is None or any(w.handed_over or not members.is_out(w) for w in snapshot.workers):
         return
     for worker in snapshot.workers:

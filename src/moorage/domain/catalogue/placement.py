@@ -74,10 +74,11 @@ QUEUE = (
     ),
     waiting(
         "depends.waiting_run",
-        "Waits until the run {run} is {condition}",
+        "Waits until the run {run} is {condition}[ ({note})]",
         "run",
         "condition",
-        advice="See what that run waits for with `moor why`.",
+        optional=("note",),
+        advice="See with `moor ls runs` whether there is such a run, and with `moor why` what it waits for.",
     ),
     waiting(
         "array.limit", "Its array runs at most {k} workers at once", "k", advice="Raise `max_parallel` to run more."

@@ -84,7 +84,9 @@ ENTRIES = (
         "d",
         advice="Allow a longer queue time, raise its priority, or ask for less; its history shows what it waited for.",
     ),
-    by_person("run.cancelled", "Every worker ended and at least one was cancelled", optional=("cause", "text")),
+    by_person(
+        "run.cancelled", "Every worker ended and at least one was cancelled[: {text}]", optional=("cause", "text")
+    ),
     by_person("run.cancel_requested", "A person asked to end it[: {text}]", optional=("text", "by")),
     by_person("run.deleting", "Deleted; it is removed once nothing of it is left on any machine", optional=("by",)),
     by_person("run.deleted", "Deleted[ by {by}]", optional=("by",)),

@@ -260,3 +260,44 @@ def test_init_writes_a_run_that_is_valid_with_every_hint_taken(api: StubApi, tmp
     kept = [line for line in hinted if not line.strip().startswith(("array", "image", "runner"))]
     path.write_text("\n".join(kept))
     assert main(["validate", str(path)], api.env) == 0
+
+
+def test_a_label_that_nothing_has_is_named(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers["GET /namespaces/default/deployments"] = (200, {"items": [api.deployment("gemma")], "next": None})
+    api.answers[f"GET {RUNS}"] = (200, {"items": [run_of("train", "Running")], "next": None})
+    assert main(["ls", "-l", "team=x"], api.env) == 0
+    assert "nothing has the label team=x" in capsys.readouterr().err
+
+
+def test_a_wait_for_a_run_means_its_completion(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:
+    accept(api, run_of("train", "Completed"))
+    assert main(["wait", "train"], api.env) == 0
+    assert capsys.readouterr().out == "train: Completed\n"
+
+
+def test_several_runs_are_all_asked_to_end_before_any_is_waited_for(api: StubApi) -> None:
+    for name in ("one", "two"):
+        accept(api, run_of(name, "Cancelled"))
+        api.answers[f"POST {RUNS}/{name}/cancel"] = (200, {"run": run_of(name, "Running")})
+    assert main(["cancel", "one", "two", "--wait"], api.env) == 0
+    asked = [r["path"] for r in api.requests if r["method"] == "POST" or r["path"].startswith(f"{RUNS}/one")]
+    assert asked[:2] == [f"{RUNS}/one/cancel", f"{RUNS}/two/cancel"]
+
+
+def test_deleted_runs_are_listed_with_who_deleted_them(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:
+    reason = {"code": "run.deleted", "message": "Deleted by person:ada", "params": {"by": "person:ada"}}
+    gone = {"name": "old", "state": "Completed", "id": "run-1", "actor": "controller:runs", "reason": reason}
+    api.answers["GET /namespaces/default/deployments"] = (200, {"items": [], "next": None})
+    api.answers[f"GET {RUNS}"] = (200, {"items": [gone], "next": None})
+    assert main(["ls", "--deleted"], api.env) == 0
+    assert "person:ada" in capsys.readouterr().out
+
+
+def test_a_run_with_a_schedule_is_not_followed(
+    api: StubApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    accept(api, run_of("nightly", "Pending"))
+    path = tmp_path / "nightly.yaml"
+    path.write_text('kind: Run\nname: nightly\ngroups: [{runtime: {command: [x]}}]\nschedule: {cron: "0 3 * * *"}\n')
+    assert main(["run", "-f", str(path)], api.env) == 0
+    assert "nightly makes runs at its times" in capsys.readouterr().err
