@@ -149,7 +149,9 @@ def grouped(outcome: Outcome, entry: Entry) -> list[Answer]:
         }
         for refused in found
     ]
-    fits = np.setdiff1d(fleet.by_name, np.concatenate([refused.rows for refused in found]), assume_unique=True)
+    fits = np.setdiff1d(
+        fleet.by_name, np.concatenate([fleet.by_name[:0], *(refused.rows for refused in found)]), assume_unique=True
+    )
     if len(fits):
         first = fits[np.argsort(fleet.ranks[fits])[:EXAMPLES]]
         names = [fleet.room(int(row)).machine.name for row in first]
