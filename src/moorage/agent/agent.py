@@ -113,7 +113,7 @@ class Agent:
             finally:
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
-                inventory.close()
+                await inventory.close()
                 await roster.close()
                 await means.relays.aclose()
                 await engines.aclose()

@@ -24,6 +24,9 @@ LOOK_S = 10.0
 LIMIT_S = 10.0
 """For one look. A driver that wakes a sleeping GPU takes one or two seconds for each."""
 
+CLOSE_S = 2.0
+"""For the driver to let go at the end, which is courtesy."""
+
 SILENT_S = 60.0
 """A driver that has answered nothing for so long hangs: work placed on its GPUs would hang too."""
 
@@ -102,10 +105,14 @@ class Inventory:
         if (self.gpus, self.pressure) != before:
             self.on_change()
 
-    def close(self) -> None:
-        """Let go of the driver, unless somebody is still in it."""
-        if not self._failing:
-            self._devices.close()
+    async def close(self) -> None:
+        """Let go of the driver, unless a look is still in it; the end of the program does so then."""
+        if self._look.busy:
+            return
+        try:
+            await Bounded(self._devices.close, self._clock, CLOSE_S, "the GPUs' driver")()
+        except DevicesUnavailable as cause:
+            self._log.warning("cannot let go of the GPUs' driver", why=cause.message)
 
     # Pressure
 

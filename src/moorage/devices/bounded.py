@@ -33,6 +33,11 @@ class Bounded(Generic[T]):
         self._what = what
         self._asked: asyncio.Future[T] | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is still awaited, by whoever asked last or by nobody any more."""
+        return self._asked is not None and not self._asked.done()
+
     async def __call__(self) -> T:
         """The answer; one that an earlier call waited for in vain is taken when it came meanwhile.
 

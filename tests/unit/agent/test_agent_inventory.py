@@ -67,6 +67,21 @@ async def test_a_driver_that_hangs_holds_up_a_look_no_longer_than_its_limit(tmp_
     assert world.it.gpus == seen
 
 
+async def test_at_the_end_the_driver_is_let_go_unless_a_look_hangs_in_it(tmp_path):
+    world = World(tmp_path, reading())
+    await world.look()
+    await world.it.close()
+    assert world.devices.closes == 1
+    world.devices.hang()
+    looking = asyncio.ensure_future(world.it.look())
+    await settle()
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
+    await asyncio.wait_for(world.it.close(), 60)
+    assert world.devices.closes == 1
+    world.devices.go_on()
+
+
 async def test_a_driver_that_fails_for_a_moment_changes_nothing(tmp_path):
     world = World(tmp_path, reading())
     seen = await world.look()

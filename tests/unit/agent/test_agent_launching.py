@@ -43,6 +43,7 @@ def test_a_worker_without_gpus_sees_none_on_a_machine_that_has_some():
     with_gpus = Place("h", None, Path("/h/w"), Path("/h/o"), has_gpus=True)
     assert environment(assignment(), with_gpus, {"CUDA_VISIBLE_DEVICES": "0"})["CUDA_VISIBLE_DEVICES"] == ""
     assert "CUDA_VISIBLE_DEVICES" not in environment(assignment(), PLACE, {})
+    assert environment(assignment(), with_gpus, {})["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
 def test_a_source_that_is_not_there_is_named(tmp_path):

@@ -6,8 +6,9 @@ import pytest
 
 from moorage.decide.invariants import gpu_violations
 from moorage.decide.scheduling.accounts import Holder, Kept, Line, Surroundings, counts, kept_now, lines
+from moorage.decide.scheduling.feasible import refusals
 from moorage.decide.scheduling.fleet import Fleet
-from moorage.decide.scheduling.snapshot import Request
+from moorage.decide.scheduling.snapshot import Ask, Request
 from moorage.domain.nouns import Machine, Run
 from tests.scheduling_world import SchedulingWorld, gpus
 
@@ -152,3 +153,14 @@ def test_a_fleet_kept_up_learns_what_becomes_of_gpus_as_one_built_whole() -> Non
         assert kept.kind(ask)[0] == whole.kind(ask)[0]
     assert int(kept.base("usable")[0]) == 0b1100, "one at risk may be used"
     assert int(kept.kind(ask)[0]) & int(kept.base("usable")[0]) == 0b1000, "not by who wants healthy ones only"
+
+
+def test_a_gpu_at_risk_is_no_fault_to_who_would_take_it() -> None:
+    world = SchedulingWorld()
+    some = gpus(2, health="at_risk", fault="rows")
+    world.machine("m0", capacity={"gpus": some})
+    room = world.rooms()[0]
+    assert [r.code for r in refusals(Ask(Request(gpus=3)), room)] == ["node.gpus"]
+    assert [r.code for r in refusals(Ask(Request(gpus=1, healthy_only=True)), room)] == ["node.healthy_gpus"]
+    some[0]["health"] = "faulty"
+    assert [r.code for r in refusals(Ask(Request(gpus=2)), world.rooms()[0])] == ["node.gpus", "node.gpu_fault"]

@@ -198,7 +198,7 @@ def _gpu_refusals(request: Request, room: Room) -> Iterator[Reason]:
 
 def _spoilt(gpu: Mapping[str, Any]) -> Iterator[Reason]:
     """What keeps all work off one GPU."""
-    if gpu.get("fault"):
+    if gpu.get("health") == "faulty" and gpu.get("fault"):
         yield reason("node.gpu_fault", index=int(gpu["index"]), fault=str(gpu["fault"]))
     if gpu.get("foreign_bytes"):
         yield reason("node.gpu_foreign", index=int(gpu["index"]), bytes=int(gpu["foreign_bytes"]))
