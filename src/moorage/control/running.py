@@ -9,7 +9,8 @@ many workers is stepped at a pace, so that a thousand of them ending in one seco
 thousand.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from moorage.decide.decision import Decision, Ids
@@ -17,7 +18,9 @@ from moorage.decide.running.cycle import decide
 from moorage.decide.running.schedules import decide_schedule
 from moorage.decide.running.snapshot import RunSnapshot
 from moorage.domain.changes import Fence, HistoryRow
-from moorage.domain.nouns import Machine, Run, Worker
+from moorage.domain.errors import QuotaExceeded
+from moorage.domain.ids import namespace_uid
+from moorage.domain.nouns import Machine, Namespace, Run, Worker
 from moorage.domain.states import ENDED_WORKER, TERMINAL_RUN, MachineState, WorkerState
 from moorage.ports import Clock, Store
 
@@ -115,6 +118,18 @@ class RunsStep:
         (snapshot,) = await self._snapshots([run])
         decision = self._decide(snapshot)
         if decision.change is not None:
+            try:
+                await self._store.commit(decision.change)
+            except QuotaExceeded as full:
+                if run.schedule is None:
+                    raise
+                return await self._skip(replace(snapshot, refused=full.message))
+        return decision.wake_at
+
+    async def _skip(self, snapshot: RunSnapshot) -> float | None:
+        """A due time of a schedule whose run would be one too many passes, and its history says so."""
+        decision = self._decide(snapshot)
+        if decision.change is not None:
             await self._store.commit(decision.change)
         return decision.wake_at
 
@@ -176,12 +191,13 @@ class RunsStep:
         made = await self._made(runs)
         machines = await self._machines(runs, workers)
         held = await self._held() if any(_unplanned(r) for r in runs) else {}
+        pools = await self._pools(runs)
         return [
             RunSnapshot(
                 now=now,
                 run=run,
                 workers=tuple(workers.get(run.uid, ())),
-                machines=_machines_of(run, workers.get(run.uid, ()), machines),
+                machines=_machines_of(run, workers.get(run.uid, ()), machines, pools.get(run.namespace, {})),
                 after={name: after[run.namespace, name] for name in _waits_for(run) if (run.namespace, name) in after},
                 made=tuple(made[uid] for uid in _makes(run) if uid in made),
                 held=held,
@@ -215,6 +231,11 @@ class RunsStep:
                 return {}
         return {m.uid: m for m in await self._store.find(Machine, **where)}
 
+    async def _pools(self, runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
+        """Labels of the machines on which the unplanned ones may be planned, by namespace."""
+        uids = sorted({namespace_uid(run.namespace) for run in runs if _unplanned(run)})
+        return {n.name: n.machines for n in await self._store.find(Namespace, uid=uids)} if uids else {}
+
     async def _held(self) -> dict[str, frozenset[int]]:
         out: dict[str, set[int]] = {}
         for holding in await self._store.holdings():
@@ -247,7 +268,10 @@ def _unplanned(run: Run) -> bool:
     )
 
 
-def _machines_of(run: Run, workers: Sequence[Worker], machines: dict[str, Machine]) -> dict[str, Machine]:
+def _machines_of(
+    run: Run, workers: Sequence[Worker], machines: dict[str, Machine], pool: Mapping[str, Any]
+) -> dict[str, Machine]:
     if _unplanned(run):
-        return {uid: m for uid, m in machines.items() if m.state is MachineState.READY}
+        ready = {uid: m for uid, m in machines.items() if m.state is MachineState.READY}
+        return {uid: m for uid, m in ready.items() if all(m.labels.get(key) == value for key, value in pool.items())}
     return {w.machine: machines[w.machine] for w in workers if w.machine and w.machine in machines}

@@ -62,6 +62,9 @@ def _make_due(draft: Draft, snapshot: RunSnapshot, ids: Ids) -> None:
 
 def _may_run(draft: Draft, snapshot: RunSnapshot, concurrency: str, due: float) -> bool:
     """Whether a run is made beside those that still go on; replaced ones are asked to end first."""
+    if snapshot.refused is not None:
+        _skipped(draft, snapshot.run, 1, due, snapshot.refused)
+        return False
     going_on = [r for r in snapshot.made if r.state not in TERMINAL_RUN]
     if not going_on or concurrency == "allow":
         return True

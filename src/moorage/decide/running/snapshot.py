@@ -20,6 +20,7 @@ class RunSnapshot:
         machines: machines by uid: those its workers are, or were last, on; every ready one while it is planned.
         after: by name, the newest run of each name in `after` of its spec; a name without one is absent.
         made: of a run with a schedule: the runs that it made, newest first.
+        refused: why the store refused the run that its schedule was to make, if it did: its namespace has enough.
         held: by machine, the indexes of its GPUs that are held; while the run is planned on the fleet.
     """
 
@@ -30,6 +31,7 @@ class RunSnapshot:
     after: Mapping[str, Run] = field(default_factory=dict)
     made: tuple[Run, ...] = ()
     held: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    refused: str | None = None
 
     def rows(self) -> tuple[Noun, ...]:
         """Rows that the decision may change."""
