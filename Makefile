@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit example-jax property-long check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-runs clean
+.PHONY: help setup demo test unit example-jax property-long check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-runs simulate-openb clean
 
 help: ## this list
 	@echo "Moorage: make TARGET"
@@ -71,6 +71,9 @@ bench-cli: setup ## start-up of moor, beside bare python in the same run
 
 bench-scheduler: setup ## placements on 10,000 machines of 8 GPUs, gangs, 10,000 waiting; decision only
 	@$(BIN)/python benchmarks/bench_scheduler.py
+
+simulate-openb: setup ## how full the openb cluster gets, beside best fit, first fit and random; needs its trace in ../shared/data
+	@$(BIN)/python benchmarks/bench_simulate.py
 
 bench-runs: setup ## 1,000 runs that end in one second, 10,000 that wait: CPU, memory, list and why, on SQLite
 	@$(BIN)/python benchmarks/bench_runs.py

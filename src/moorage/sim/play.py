@@ -170,17 +170,20 @@ class _Game:
             self._happens(*heapq.heappop(self.events))
         while self.next_task < len(self.tasks) and self.tasks[self.next_task].submit_s <= now:
             self._submit(self.tasks[self.next_task], now)
-        for _ in range(PLANS_MAX):
-            if not self._cycle(now).stopping:
-                break
-        else:
-            raise RuntimeError("the scheduler stops work for ever at one instant")
+        self._cycles(now)
         allocated = self.cluster.allocated
         self.series.add(now, allocated, allocated + self.waiting_gpus, self.withdrawn + len(self.cluster.book.queue))
         if self.instants % max(1, len(self.tasks) // FRAGMENT_LOOKS) == 0:
             self._look(now)
             self.setting.progress(self.next_task, now)
         self.instants += 1
+
+    def _cycles(self, now: float) -> None:
+        """A cycle, and another after each plan of preemption, whose writes would wake the scheduler; none for nobody."""
+        for _ in range(PLANS_MAX):
+            if not len(self.cluster.book.queue) or not self._cycle(now).stopping:
+                return
+        raise RuntimeError("the scheduler stops work for ever at one instant")
 
     def _look(self, now: float) -> None:
         self.fragments.append((now, self.work.fragmentation(self.cluster.book.fleet)))
