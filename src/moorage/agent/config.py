@@ -7,14 +7,24 @@ import difflib
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from moorage.domain.errors import InvalidSpec
 from moorage.domain.units import parse_size
 from moorage.wire.gpus import Gpu
+
+INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "XDG_RUNTIME_DIR"),
+    *("LD_LIBRARY_PATH", "CUDA_*", "NVIDIA_*", "NCCL_*", "ROCM_*", "ROCR_*", "HIP_*", "HSA_*"),
+    *("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+)
+"""What a process worker gets of the agent's own environment: what describes the machine, its drivers and its way out.
+All else is the shell's in which the agent happened to be started: tokens, and settings of other programs."""
 
 _DECLARED = re.compile(r"(\d+)x([^:]+):(.+)")
 
@@ -34,7 +44,9 @@ class AgentConfig:
         labels, accepts, reserve: as the machine reports them.
         stop_workers_on_exit: SIGTERM stops the workers too (else they are left to be adopted).
         exit_wait_s: how long such a stop waits for workers and for the server to take the reports.
-        worker_env: environment that workers inherit, without anything of ours.
+        worker_env: environment that process workers inherit: of the agent's own, what describes the machine
+            (`INHERITED`) and what `env_pass` names, and never anything of ours.
+        env_pass: further names of the agent's environment that workers inherit; `*` in one stands for anything.
         engines: container engine → its socket; `auto` (and one that is not named): the usual places; empty: not used.
         runtime_dir: where a user's own engine has its socket (`XDG_RUNTIME_DIR`).
         python: interpreter for the shims.
@@ -59,6 +71,7 @@ class AgentConfig:
     stop_workers_on_exit: bool = False
     exit_wait_s: float = 60.0
     worker_env: Mapping[str, str] = field(default_factory=dict)
+    env_pass: tuple[str, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
     runtime_dir: str | None = None
     python: str = sys.executable
@@ -95,7 +108,7 @@ def load_config(path: Path, environ: Mapping[str, str]) -> AgentConfig:
 
     Args:
         path: the file.
-        environ: the agent's own environment; workers inherit it unless the file has `worker_env`.
+        environ: the agent's own environment; see `worker_env`, which the file may give itself.
 
     Raises:
         InvalidSpec: the file cannot be read, has an unknown key, or lacks one.
@@ -132,11 +145,21 @@ def from_mapping(raw: Mapping[str, Any], environ: Mapping[str, str]) -> AgentCon
     if "ports" in given:
         low, high = given["ports"]
         given["ports"] = (int(low), int(high))
-    if "accepts" in given:
-        given["accepts"] = tuple(given["accepts"])
+    for key in ("accepts", "env_pass"):
+        given[key] = tuple(given.get(key) or ())
     unknown = set(given.get("engines") or ()) - {"podman", "docker"}
     if unknown:
         raise InvalidSpec(f"there is no container engine {sorted(unknown)[0]!r}", remedy="podman and docker are known")
     given.setdefault("runtime_dir", environ.get("XDG_RUNTIME_DIR"))
-    given.setdefault("worker_env", {k: v for k, v in environ.items() if not k.startswith("MOORAGE_")})
+    given.setdefault("worker_env", inherited(environ, given["env_pass"]))
     return AgentConfig(**given)
+
+
+def inherited(environ: Mapping[str, str], passed: Collection[str]) -> dict[str, str]:
+    """What workers get of the agent's environment: what describes the machine, and names that were let through."""
+    patterns = (*INHERITED, *passed)
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith("MOORAGE_") and any(fnmatchcase(name, pattern) for pattern in patterns)
+    }

@@ -71,6 +71,9 @@ class Settings:
     agent_ports: tuple[int, int]
     agent_engines: Mapping[str, str]
     agent_data: Path
+    agent_env_pass: tuple[str, ...]
+    agent_logs_bytes: int | None
+    agent_logs_age_s: float
     log: str
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -228,6 +231,11 @@ def _seconds(raw: str) -> float:
     return value
 
 
+def _room(raw: str) -> int | None:
+    """Bytes; None where the agent is to tell by its disk."""
+    return None if raw == "auto" else parse_size(raw)
+
+
 def _gpus(raw: str) -> tuple[GpuGroup, ...]:
     groups = []
     for part in filter(None, (p.strip() for p in raw.split(","))):
@@ -306,6 +314,8 @@ def _show(key: str, value: Any) -> Any:
         return ",".join(f"{g.count}x{g.model}:{format_size(g.memory_bytes)}" for g in value)
     if key == "agent_ports":
         return f"{value[0]}-{value[1]}"
+    if key == "agent_logs_bytes":
+        return "auto" if value is None else format_size(value)
     if isinstance(value, Mapping):
         return ",".join(f"{k}={v}" for k, v in value.items())
     if isinstance(value, tuple):
@@ -332,6 +342,9 @@ _READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
     "agent_ports": (lambda v: "18000-18031", _ports),
     "agent_engines": (lambda v: "", _engines),
     "agent_data": (lambda v: str(v["home"] / "agent"), _path),
+    "agent_env_pass": (lambda v: "", _names),
+    "agent_logs_bytes": (lambda v: "auto", _room),
+    "agent_logs_age_s": (lambda v: "7d", parse_duration),
     "log": (lambda v: "info", _level),
 }
 """Each setting: its default (of those read before it) and its reader, in the order they are read and shown."""
@@ -354,5 +367,8 @@ _ALLOWED: Mapping[str, str] = {
     "agent_ports": "LOW-HIGH, such as 18000-18031",
     "agent_engines": "podman=SOCKET[,docker=SOCKET]; `auto` is the usual place, and nothing means not to use it",
     "agent_data": "a folder",
+    "agent_env_pass": "names of variables with commas between, such as HF_HOME,HF_TOKEN or HF_*; * is all",
+    "agent_logs_bytes": "a size such as 10GiB, or auto: 10 GiB, or 5 % of the disk where that is less",
+    "agent_logs_age_s": "a duration such as 7d",
     "log": ", ".join(LOG_LEVELS),
 }

@@ -12,7 +12,7 @@ from moorage.control.logfollow import Following
 from moorage.control.loglines import LogLine, LogOptions, LogSubject, event, merged, recorded, shown
 from moorage.control.logrelay import LogRelay, Wanted
 from moorage.control.logsight import Place, Sight
-from moorage.domain.errors import Unavailable
+from moorage.domain.errors import Gone, Unavailable
 from moorage.ports import Clock, Store
 
 __all__ = ["LogLine", "LogOptions", "LogSubject", "LogTail"]
@@ -50,26 +50,26 @@ class LogTail:
             InvalidSpec: the options contradict each other, or the pattern is none.
             NotFound: nothing of it ever started, or there is no such worker or attempt.
             Unavailable: no machine that has them answered, and no record of a failure was kept.
+            Gone: none of it is kept any more, not even the record of a failure.
         """
         options.check()
         look = await self._sight.look(subject, options)
         places = await self._sight.places(look, subject, options)
         limit = asyncio.Semaphore(AT_ONCE)
 
-        async def one(place: Place) -> list[LogLine] | Unavailable:
+        async def one(place: Place) -> list[LogLine] | Unavailable | Gone:
             async with limit:
                 try:
                     return await self._read_one(place, options, len(places))
-                except Unavailable as cause:
+                except (Unavailable, Gone) as cause:
                     return cause
 
         answers = await asyncio.gather(*map(one, places))
-        silent = [answer for answer in answers if isinstance(answer, Unavailable)]
-        if silent and len(silent) == len(answers):
-            raise silent[0]
+        without = [answer for answer in answers if not isinstance(answer, list)]
+        if without and len(without) == len(answers):
+            raise next((cause for cause in without if isinstance(cause, Unavailable)), without[0])
         told = [
-            [event(p.worker, a.message)] if isinstance(a, Unavailable) else a
-            for p, a in zip(places, answers, strict=True)
+            a if isinstance(a, list) else [event(p.worker, a.message)] for p, a in zip(places, answers, strict=True)
         ]
         return merged(told)
 
@@ -95,7 +95,13 @@ class LogTail:
             if record and (place.current or place.attempt == worker.attempt - 1):
                 return [event(worker, f"{_kept_no_more(place)}; from the record of its failure:"), *record]
             if got.absent:
-                return [event(worker, _kept_no_more(place))]
+                raise Gone(
+                    _kept_no_more(place),
+                    code="log_not_kept",
+                    target=worker.name,
+                    remedy="machines keep logs for a while only (docs/runs.md); see what happened: "
+                    f"moor history {worker.name}",
+                )
         return shown(worker, got, options, attempt=place.attempt, tell_missed=False)
 
 

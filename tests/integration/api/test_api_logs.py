@@ -27,6 +27,7 @@ class LogAgent:
     logs: dict[str, list[str]] = field(default_factory=dict)
     previous: dict[str, list[str]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
     asked: list[LogRequest] = field(default_factory=list)
 
     async def serve(self) -> None:
@@ -39,6 +40,8 @@ class LogAgent:
             self.world.clock.advance(0.1)
 
     def _answer(self, question: LogRequest) -> dict[str, Any]:
+        if question.worker in self.lost:
+            return {"ended": True, "absent": True}
         whole = (self.previous if question.previous else self.logs).get(question.worker, [])
         first = max(1, len(whole) - question.lines + 1) if question.after is None else question.after + 1
         lines = whole[first - 1 : first - 1 + question.lines]
@@ -78,6 +81,23 @@ async def test_the_last_lines_come_as_text_and_as_json(world: World) -> None:
     for other in ("runs/wrk-1-run/logs?lines=1", "workers/wrk-1/logs?lines=1"):
         assert (await world.admin.get(f"{BASE}/{other}")).body == b"line 299\n"
     assert {q.epoch for q in agent.asked} == {1}
+    await stop(serving)
+
+
+async def test_logs_of_which_nothing_is_kept_are_an_error_and_with_others_a_remark(world: World) -> None:
+    row, agent, serving = await scene(world)
+    await world.rows.running_worker("wrk-1", row, "mch-lab-1")
+    await world.rows.running_worker("wrk-2", row, "mch-lab-1")
+    agent.logs["wrk-2"] = ["still here"]
+    agent.lost.add("wrk-1")
+    path = f"{BASE}/deployments/gemma/logs"
+    some = await world.admin.get(path, headers=NDJSON)
+    told = [json.loads(line) for line in some.body.splitlines()]
+    assert (some.status, sorted(line["kind"] for line in told)) == (200, ["event", "line"])
+    agent.lost.add("wrk-2")
+    none = await world.admin.get(path, headers=NDJSON)
+    assert (none.status, none.json["code"]) == (410, "log_not_kept")
+    assert "is not kept on lab-1 any more" in none.json["message"]
     await stop(serving)
 
 

@@ -25,9 +25,30 @@ def test_the_least_configuration_has_the_documented_defaults(tmp_path):
     assert config.stop_workers_on_exit is False
 
 
-def test_workers_inherit_the_environment_without_anything_of_ours(tmp_path):
-    config = load_config(written(tmp_path), {"PATH": "/bin", "MOORAGE_TOKEN": "secret"})
-    assert config.worker_env == {"PATH": "/bin"}
+SHELL = {
+    "PATH": "/bin",
+    "HOME": "/root",
+    "LC_ALL": "C.UTF-8",
+    "CUDA_HOME": "/opt/cuda",
+    "https_proxy": "http://proxy:3128",
+    "SSL_CERT_FILE": "/etc/ca.pem",
+    "MOORAGE_TOKEN": "secret",
+}
+STRAY = {"OLDPWD": "/tmp", "GIT_ASKPASS": "/bin/x", "PIP_INDEX_URL": "http://x", "HF_TOKEN": "t", "HF_HOME": "/models"}
+
+
+def test_workers_inherit_what_describes_the_machine_and_nothing_of_ours_or_of_the_shell(tmp_path):
+    config = load_config(written(tmp_path), {**SHELL, **STRAY})
+    assert config.worker_env == {name: value for name, value in SHELL.items() if name != "MOORAGE_TOKEN"}
+
+
+@pytest.mark.parametrize(
+    ("passed", "gets"),
+    [(["HF_HOME"], {"HF_HOME"}), (["HF_*"], {"HF_HOME", "HF_TOKEN"}), (["*"], set(STRAY)), (["MOORAGE_TOKEN"], set())],
+)
+def test_what_a_setting_lets_through_is_inherited_as_well_but_never_anything_of_ours(tmp_path, passed, gets):
+    config = load_config(written(tmp_path, env_pass=passed), {**SHELL, **STRAY})
+    assert set(config.worker_env) == set(SHELL) - {"MOORAGE_TOKEN"} | gets
 
 
 def test_an_unknown_key_is_refused_with_the_nearest(tmp_path):

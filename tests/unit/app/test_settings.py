@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage.agent.config import from_mapping
 from moorage.app.home import Home, part_configs
 from moorage.app.ports import require_apart
 from moorage.app.settings import Address, address_of, load
@@ -61,6 +62,28 @@ def test_declared_gpus_and_reserves_are_read_with_their_units(tmp_path: Path):
     assert settings.agent_reserve == {"cpu_milli": 500, "memory_bytes": 2 << 30}
 
 
+def test_room_and_age_of_logs_are_read_with_their_units_shown_and_told_to_the_agent(tmp_path: Path):
+    env = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_AGENT_LOGS_BYTES": "20GiB", "MOORAGE_AGENT_LOGS_AGE_S": "30d"}
+    settings = load(env)
+    assert (settings.show("agent_logs_bytes"), settings.agent_logs_age_s) == ("20GiB", 30 * 86400.0)
+    assert load({"MOORAGE_HOME": str(tmp_path)}).show("agent_logs_bytes") == "auto"
+    home = Home(tmp_path)
+    home.make()
+    agent = from_mapping(part_configs(home, settings, "http://127.0.0.1:7420")["agent"], {})
+    assert (agent.logs_bytes, agent.logs_age_s) == (20 << 30, 30 * 86400.0)
+
+
+def test_what_workers_may_inherit_besides_is_told_to_the_agent(tmp_path: Path):
+    settings = load({"MOORAGE_HOME": str(tmp_path), "MOORAGE_AGENT_ENV_PASS": "HF_HOME, TEAM_*"})
+    home = Home(tmp_path)
+    home.make()
+    told = part_configs(home, settings, "http://127.0.0.1:7420")["agent"]
+    assert from_mapping(told, {"HF_HOME": "/m", "TEAM_A": "1", "OTHER": "2"}).worker_env == {
+        "HF_HOME": "/m",
+        "TEAM_A": "1",
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -76,6 +99,8 @@ def test_declared_gpus_and_reserves_are_read_with_their_units(tmp_path: Path):
         ("MOORAGE_AGENT_ENGINES", "lxc=/run/lxc.sock"),
         ("MOORAGE_AGENT_RESERVE", "cpu=many"),
         ("MOORAGE_AGENT_PORTS", "18031-18000"),
+        ("MOORAGE_AGENT_LOGS_BYTES", "much"),
+        ("MOORAGE_AGENT_LOGS_AGE_S", "long"),
         ("MOORAGE_LOG", "loud"),
         ("MOORAGE_URL", "ftp://x"),
     ],

@@ -42,6 +42,9 @@ def logs(session: Session, *, name: str, no_prefix: bool, timestamps: bool, **wh
 
     Lines of several workers are put together by time, each after its worker's name. What happened between them (a new
     attempt, a crash, a sleep) is told on stderr.
+
+    Machines keep logs of ended attempts for 7 days while there is room, those of failed ones longest:
+    MOORAGE_AGENT_LOGS_AGE_S and MOORAGE_AGENT_LOGS_BYTES where the agent is started.
     """
     client = session.client
     chosen = {key: which.pop(key) for key in ("workers", "ranks", "groups")}
