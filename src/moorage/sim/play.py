@@ -179,7 +179,7 @@ class _Game:
         self.instants += 1
 
     def _cycles(self, now: float) -> None:
-        """A cycle, and another after each plan of preemption, whose writes would wake the scheduler; none for nobody."""
+        """A cycle, and another after each plan of preemption, which would wake it; none for nobody."""
         for _ in range(PLANS_MAX):
             if not len(self.cluster.book.queue) or not self._cycle(now).stopping:
                 return
