@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from moorage.control.keeping import FleetKeeper
 from moorage.control.scheduling import load_book
 from moorage.control.views import JsonObject
 from moorage.control.views_gpus import Named, Sees, everything, gpu_objects
@@ -35,9 +36,11 @@ class GpuAccounts:
 
     Args:
         store, clock: outside.
+        keeper: of the scheduler's book, if this process may lead: then no other is built for a question.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, keeper: FleetKeeper | None = None) -> None:
+        self._keeper = keeper
         self._store = store
         self._clock = clock
         self._kept: tuple[Kept, ...] = ()
@@ -125,7 +128,8 @@ class GpuAccounts:
             return ()
         cursor, before = await self._store.cursor(), self._clock.monotonic()
         if cursor != self._cursor and before >= self._again_at:
-            book = await load_book(self._store, self._clock)
+            kept = await self._keeper.kept() if self._keeper is not None else None
+            book = kept if kept is not None else await load_book(self._store, self._clock)
             self._kept, self._cursor = kept_now(book, self._clock.now()), cursor
             after = self._clock.monotonic()
             self._again_at = after + SHARE * (after - before)

@@ -43,7 +43,7 @@ class Reader:
         self._store = store
         self._clock = clock
         self._gateway_url = gateway_url
-        self.accounts = GpuAccounts(store, clock)
+        self.accounts = GpuAccounts(store, clock, keeper)
 
     async def find(self, kind: type[N], namespace: str | None, name: str) -> N:
         """The object of that name, the newest where several had it, or that uid.

@@ -7,6 +7,8 @@ import httpx
 import pytest
 from conftest import TOKENS, World
 
+from moorage.control.accounts import GpuAccounts
+from moorage.control.reading import Reader
 from moorage.domain.changes import Change, Hold
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import reason
@@ -322,3 +324,28 @@ async def test_metrics_count_gpus_by_machine_and_by_what_they_are_taken_by(world
     text = (await world.admin.get("/metrics")).body.decode()
     for state, count in (("free", 1), ("held", 1), ("faulty", 1), ("foreign", 0), ("reserved", 0)):
         assert f'moorage_gpus{{machine="box",state="{state}"}} {count}.0' in text
+
+
+async def test_a_ledger_that_does_not_agree_is_counted_and_stops_nothing(world: World) -> None:
+    twice = [{"index": 0, "model": "H100"}, {"index": 0, "model": "H100"}]
+    await world.rows.create(Machine(uid="mch-1", name="box", capacity={"gpus": twice}), reason("machine.joined"))
+    accounts = GpuAccounts(world.store, world.clock)
+    assert await accounts.check() == ("machine box: GPU 0 is reported twice",)
+    assert accounts.violations == 1
+    assert (await world.admin.get("/api/v1/machines/box")).status == 200
+
+
+async def test_of_work_elsewhere_a_machine_tells_only_that_it_is_there(world: World) -> None:
+    gpus = [{"index": 0, "model": "H100"}, {"index": 1, "model": "H100"}]
+    await world.rows.create(Machine(uid="mch-1", name="box", capacity={"gpus": gpus}), reason("machine.joined"))
+    for n, namespace in enumerate(("mine", "theirs")):
+        run = Run(uid=f"run-{n}", namespace=namespace, name=f"job-{namespace}")
+        worker = Worker(uid=f"wrk-{n}", namespace=namespace, name=f"job-{namespace}-0", run=run.uid, epoch=1)
+        await world.rows.create(run, reason("run.created"))
+        await world.rows.create(worker, reason("worker.created"))
+        await world.store.commit(Change((Hold("mch-1", worker.uid, 1, gpus=(n,)),), "test"))
+    reader = Reader(world.store, world.clock, "http://g")
+    mine, theirs = (await reader.machine("box", lambda namespace: namespace == "mine"))["gpus"]
+    assert (mine["worker"], mine["work"]) == ("wrk-0", "job-mine-0")
+    assert (theirs["holder"], theirs["worker"], theirs["work"]) == ("held", None, "work in another namespace")
+    assert [g["work"] for g in (await reader.machine("box"))["gpus"]] == ["job-mine-0", "job-theirs-0"]
