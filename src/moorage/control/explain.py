@@ -5,6 +5,7 @@ is verified by running it again with the change made (`decide/scheduling/whatif`
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -129,12 +130,10 @@ def _waiting(book: Book, entry: Entry, outcome: Outcome, now: float) -> Answer:
 
 def _queue(book: Book, entry: Entry) -> Answer:
     """Its place among all that waits, and who is before it; work of other namespaces is not named."""
-    ahead: list[str] = []
-    for other in book.queue:
-        if other is entry:
-            break
-        ahead.append(other.worker.name if other.worker.namespace == entry.run.namespace else ANOTHER_NAMESPACE)
-    return {"position": len(ahead) + 1, "ahead": ahead[:AHEAD_MAX]}
+    before = list(takewhile(lambda other: other is not entry, book.queue))
+    mine = entry.run.namespace
+    ahead = [e.worker.name if e.worker.namespace == mine else ANOTHER_NAMESPACE for e in before[:AHEAD_MAX]]
+    return {"position": len(before) + 1, "ahead": ahead}
 
 
 def grouped(outcome: Outcome, entry: Entry) -> list[Answer]:

@@ -3,12 +3,13 @@
 What to do is decided in `decide/running/cycle`, and for a run with a schedule in `decide/running/schedules`. Runs
 behind replicas are followed by the serving loop and never come here.
 
-Many runs are cheap: at the start and at each resync all of them are read in pages, a few queries a page, decided on
-without a step each, and only those with something to do are stepped; of the others the next deadline is kept. A run of
-many workers is stepped at a pace, so that a thousand of them ending in one second are looked at a few times and not a
-thousand.
+Many runs are cheap: steps that begin together read together. At the start and at each resync all runs are read in
+pages, a few queries a page, decided on without a step each, and only those with something to do are stepped; of the
+others the next deadline is kept. A run of many workers is stepped at a pace, so that a thousand of them ending in one
+second are looked at a few times and not a thousand.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -53,6 +54,9 @@ class RunsStep:
         self.fence: Fence | None = None
         self.later: Callable[[str, float], None] = _nobody
         """told of a run that has nothing to do before so many seconds have passed"""
+        self._asked: list[tuple[str, asyncio.Future[RunSnapshot | None]]] = []
+        """steps that wait for what they decide on"""
+        self._loading: set[asyncio.Task[None]] = set()
         self._sizes: dict[str, int] = {}
         """run -> how many workers it had, of the large ones"""
         self._waiting: dict[tuple[str, str], set[str]] = {}
@@ -108,20 +112,21 @@ class RunsStep:
 
     async def __call__(self, uid: str) -> float | None:
         """One run; returns when to look again."""
-        run = await self._store.get(Run, uid)
-        if run is None:
-            self._forget(uid)
-            self._makers.pop(uid, None)
+        loaded = asyncio.get_running_loop().create_future()
+        self._asked.append((uid, loaded))
+        if len(self._asked) == 1:
+            loading = asyncio.create_task(self._load())
+            self._loading.add(loading)
+            loading.add_done_callback(self._loading.discard)
+        snapshot: RunSnapshot | None = await loaded
+        if snapshot is None:
             return None
-        if run.deployment is not None:
-            return None
-        (snapshot,) = await self._snapshots([run])
         decision = self._decide(snapshot)
         if decision.change is not None:
             try:
                 await self._store.commit(decision.change)
             except QuotaExceeded as full:
-                if run.schedule is None:
+                if snapshot.run.schedule is None:
                     raise
                 return await self._skip(replace(snapshot, refused=full.message))
         return decision.wake_at
@@ -132,6 +137,25 @@ class RunsStep:
         if decision.change is not None:
             await self._store.commit(decision.change)
         return decision.wake_at
+
+    async def _load(self) -> None:
+        """What the steps that began in one turn of the loop asked for: as many reads for 100 runs as for one."""
+        asked, self._asked = self._asked, []
+        try:
+            found = {r.uid: r for r in await self._store.find(Run, uid=[uid for uid, _ in asked])}
+            loaded = await self._snapshots([r for r in found.values() if r.deployment is None])
+        except Exception as error:
+            for _, waiting in asked:
+                if not waiting.done():
+                    waiting.set_exception(error)
+            return
+        snapshots = {s.run.uid: s for s in loaded}
+        for uid, waiting in asked:
+            if uid not in found:
+                self._forget(uid)
+                self._makers.pop(uid, None)
+            if not waiting.done():
+                waiting.set_result(snapshots.get(uid))
 
     def _decide(self, snapshot: RunSnapshot) -> Decision:
         run = snapshot.run
