@@ -76,9 +76,26 @@ async def test_a_file_that_is_not_executable_is_126(world, tmp_path):
     assert "ermission" in how.error
 
 
-async def test_a_missing_working_directory_is_told_by_name(world):
+async def test_a_missing_working_directory_is_not_taken_for_a_missing_command(world):
     how = await end_of(await world.start("/bin/true", workdir="/no/such/folder"))
-    assert "/no/such/folder" in how.error
+    assert how.error == "its working directory /no/such/folder does not exist on this machine"
+    assert (how.code, how.executed) == (126, False)
+
+
+async def test_a_working_directory_that_is_a_file_is_told_so(world, tmp_path):
+    plain = tmp_path / "plain"
+    plain.touch()
+    how = await end_of(await world.start("/bin/true", workdir=str(plain)))
+    assert how.error == f"its working directory {plain} is not a directory on this machine"
+
+
+async def test_a_working_directory_that_may_not_be_entered_is_told_so(world, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o000)
+    if os.access(closed, os.X_OK):
+        pytest.skip("whoever may do everything may enter every directory")
+    how = await end_of(await world.start("/bin/true", workdir=str(closed)))
+    assert how.error == f"its working directory {closed} cannot be entered: permission denied"
 
 
 async def test_a_program_that_itself_exits_127_did_execute(world):
@@ -376,6 +393,20 @@ async def test_a_worker_whose_shim_was_killed_is_still_watched_and_its_whole_tre
     assert how.code is None
     assert not alive(pid, ticks)
     assert not alive(main.pid, main.start_ticks)
+
+
+async def test_a_worker_whose_shim_was_killed_runs_on_and_its_end_is_seen_though_not_how_it_ended(world, tmp_path):
+    os.mkfifo(tmp_path / "go")
+    process = await world.start("/bin/sh", "-c", f"read line < {tmp_path}/go; exit 3")
+    await within(process.running)
+    os.kill(process.identity.shim_pid, signal.SIGKILL)
+    await until(lambda: any("without its shim" in line for line in process.evidence))
+    assert process.alive
+    assert process.seen_alive()
+    await asyncio.to_thread((tmp_path / "go").write_text, "go\n")
+    how = await end_of(process)
+    assert how.code is None
+    assert not process.seen_alive()
 
 
 # Logs

@@ -99,7 +99,7 @@ class Child:
 
                 mounts.enter(self.launch.mounts)
             if self.launch.workdir:
-                os.chdir(self.launch.workdir)
+                enter(self.launch.workdir)
             argv, env = [os.fsencode(word) for word in self.launch.argv], _encoded(self.launch.env)
             path = os.fsencode(which(self.launch))
             try:
@@ -109,6 +109,8 @@ class Child:
             if os.read(gate, 1) != b"g":
                 os._exit(125)
             os.execve(path, argv, env)
+        except NoWorkdir as cause:
+            os.write(error, f"{code} {cause}".encode("utf-8", "replace"))
         except OSError as cause:
             missing = isinstance(cause, FileNotFoundError | NotADirectoryError)
             code = 127 if missing else 126
@@ -118,6 +120,27 @@ class Child:
             os.write(error, f"{code} {type(cause).__name__}: {cause}".encode())
         finally:
             os._exit(code)
+
+
+class NoWorkdir(Exception):
+    """The command's working directory cannot be entered; the text says why."""
+
+
+def enter(workdir: str) -> None:
+    """Go to the command's working directory.
+
+    Raises:
+        NoWorkdir: said apart from a command that is missing, for which the system has the same words.
+    """
+    try:
+        os.chdir(workdir)
+    except FileNotFoundError:
+        raise NoWorkdir(f"its working directory {workdir} does not exist on this machine") from None
+    except NotADirectoryError:
+        raise NoWorkdir(f"its working directory {workdir} is not a directory on this machine") from None
+    except OSError as cause:
+        why = (cause.strerror or str(cause)).lower()
+        raise NoWorkdir(f"its working directory {workdir} cannot be entered: {why}") from None
 
 
 def which(launch: Launch) -> str:
