@@ -125,19 +125,19 @@ class Cluster:
         placed: list[Worker] = []
         stopping: list[tuple[Worker, float]] = []
         for change in changes(self.book, replace(outcome, waits=plans), now):
-            touched: dict[str, Worker] = {}
+            holds = {write.worker: write for write in change.writes if isinstance(write, Hold)}
             for write in change.writes:
-                if isinstance(write, Update) and write.kind == "Run":
+                if not isinstance(write, Update):
+                    continue
+                if write.kind == "Run":
                     self._rerun(write)
-                elif isinstance(write, Update):
-                    touched[write.uid] = self._updated(write)
-                elif isinstance(write, Hold):
-                    touched.pop(write.worker)
-                    placed.append(self._starts(write, now))
-            for worker in touched.values():
-                self._put(worker, worker.machine)
-                if worker.state is WorkerState.STOPPING and worker.stop is not None:
-                    stopping.append((worker, now + float(worker.stop["grace_s"])))
+                elif write.uid in holds:
+                    placed.append(self._starts(self._updated(write, now), holds[write.uid]))
+                else:
+                    worker = self._updated(write, None)
+                    self._put(worker, worker.machine)
+                    if worker.state is WorkerState.STOPPING and worker.stop is not None:
+                        stopping.append((worker, now + float(worker.stop["grace_s"])))
         units = len(outcome.alone) + sum(len(fill) for fill in outcome.fills)
         return Did(
             tuple(placed),
@@ -147,17 +147,22 @@ class Cluster:
             _backfilled(outcome),
         )
 
-    def _updated(self, write: Update) -> Worker:
+    def _updated(self, write: Update, started_at: float | None) -> Worker:
+        """The row after a write; with `started_at` it has run its way from there to `Running`."""
         worker = self.workers[write.uid]
         if worker.version != write.version:
             raise BrokenPromise(f"{write.uid} was decided on at version {write.version}, it is at {worker.version}")
-        state = worker.state
+        fields, state = dict(write.fields), worker.state
         for step in write.steps:
             WORKER.check(state, step.to, step.trigger)
             state = WorkerState(step.to)
-        worker = replace(worker, state=state, version=worker.version + 1, reason=write.reason, **write.fields)
-        self.workers[worker.uid] = worker
-        return worker
+        if started_at is not None:
+            for source, target, trigger in _TO_RUNNING:
+                WORKER.check(source, target, trigger)
+            state = WorkerState.RUNNING
+            fields |= {"started_at": started_at, "running_since": started_at, "ran": True}
+        reason = write.steps[-1].reason if write.steps else write.reason
+        return replace(worker, state=state, version=worker.version + 1, reason=reason, **fields)
 
     def _rerun(self, write: Update) -> None:
         run = replace(self.runs[write.uid], **write.fields)
@@ -167,13 +172,8 @@ class Cluster:
             if worker.state in (WorkerState.PENDING, WorkerState.RUNNING, WorkerState.STOPPING):
                 self._put(worker, worker.machine)
 
-    def _starts(self, hold: Hold, now: float) -> Worker:
-        """It takes its room and runs."""
-        for source, target, trigger in _TO_RUNNING:
-            WORKER.check(source, target, trigger)
-        worker = replace(
-            self.workers[hold.worker], state=WorkerState.RUNNING, started_at=now, running_since=now, ran=True
-        )
+    def _starts(self, worker: Worker, hold: Hold) -> Worker:
+        """It takes its room."""
         row = self.book.fleet.row(hold.machine)
         room = self.book.fleet.room(row)
         gpus, cpu, memory = frozenset(hold.gpus), hold.cpu_milli, hold.memory_bytes
