@@ -139,6 +139,25 @@ async def test_a_restart_of_a_finished_run_is_a_new_one_that_says_so(plane: Plan
     assert (await agent.assigned("run", not_in=(told.worker,))).run == answer["run"]["id"]
 
 
+async def test_a_restart_is_told_once_of_the_run_and_once_of_each_worker_that_it_stops(plane: Plane) -> None:
+    agent = await Agent(plane).join()
+    uid = (await submit(plane))["run"]["id"]
+    told = await agent.assigned("run")
+    await agent.report(told, *STEPS, process={"pid": 1})
+    await run_is(plane, uid, "Running")
+    await plane.commands.runs.restart("default", "train", actor="person:p", key=None, text="once more")
+    stop = await agent.assigned("stop")
+    await agent.report(stop, CANCELLED, gone=True)
+    again = await agent.assigned("run")
+    assert again.epoch > told.epoch
+    rows = [h for h in await plane.store.history(root=uid) if h.reason.code == "restart.requested"]
+    assert [(h.object_kind, h.kind, h.actor) for h in rows] == [
+        ("Run", "note", "person:p"),
+        ("Worker", "change", "controller:runs"),
+    ]
+    assert [h.reason.params["text"] for h in rows] == ["once more"] * 2
+
+
 async def test_a_deleted_run_is_removed_only_once_its_machine_saw_it_gone(plane: Plane) -> None:
     agent = await Agent(plane).join()
     uid = (await submit(plane))["run"]["id"]

@@ -227,7 +227,7 @@ def test_a_person_restarts_a_gang_and_no_budget_is_spent() -> None:
     assert run.states == ["Stopping"] * 4
     run.confirm_stops()
     assert run.states == PENDING4
-    assert {run.code(w) for w in run.workers} == {"restart.requested"}
+    assert {run.code(w) for w in run.workers} == {"run.requeued"}
     assert run.run.restarting is None
     run.up()
     assert run.states == RUNNING4

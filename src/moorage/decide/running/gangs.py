@@ -177,7 +177,5 @@ def _why_queued(worker: Worker, restarting: Any, policy: Policy, now: float) -> 
         return reason("gang.restart", worker=restarting["worker"])
     if cause == StopCause.PREEMPTION:
         return reason("preempt.requeued", run=text or "work of higher priority")
-    if cause == REQUESTED:
-        return reason("restart.requested", text=text)
     machine = text if cause == StopCause.MACHINE_DRAIN else None
     return reason("run.requeued", cause=str(cause), machine=machine)
