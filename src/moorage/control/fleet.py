@@ -7,7 +7,7 @@ from moorage.control.machines import placed_on, places_on
 from moorage.decide.decision import Outcome
 from moorage.decide.running import fleet
 from moorage.domain.errors import InvalidSpec, NotFound
-from moorage.domain.nouns import Machine
+from moorage.domain.nouns import Machine, Run
 from moorage.domain.states import MachineState
 from moorage.ports import Clock, Store
 
@@ -72,7 +72,9 @@ class FleetAdmission:
         """What a drain, or a removal, would touch: a DryRun object."""
         row = await self.row(machine)
         workers = await placed_on(self._store, row.uid, await places_on(self._store, row.uid))
-        return fleet.what_moves(row, workers, removed=removed)
+        uids = sorted({w.run for w in workers})
+        runs = {run.uid: run for run in await self._store.find(Run, uid=uids)} if uids else {}
+        return fleet.what_moves(row, workers, runs, removed=removed)
 
     async def _order(
         self, machine: str, intent: Mapping[str, object], key: str | None, decide: Callable[[Machine], Outcome]

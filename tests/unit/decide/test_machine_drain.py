@@ -1,5 +1,7 @@
 """A machine that is drained or removed: what becomes of what runs there."""
 
+from typing import Any
+
 import pytest
 
 from moorage.decide.running import fleet
@@ -174,10 +176,57 @@ def test_drain_cordon_and_removal_say_again_what_is_so_already() -> None:
 @pytest.mark.parametrize(("removed", "fate"), [(False, "is replaced, then stopped"), (True, "is lost there")])
 def test_a_dry_run_names_what_moves(removed: bool, fate: str) -> None:
     world, old, name = served(1)
-    told = fleet.what_moves(row(world, name), world.of(Worker), removed=removed)
+    told = fleet.what_moves(row(world, name), world.of(Worker), {}, removed=removed)
     assert [(t["kind"], t["name"]) for t in told["touches"]] == [
         ("Machine", name),
         ("Worker", world.worker_of(old).name),
     ]
     assert told["refers"][0]["what_happens"].startswith(fate)
-    assert fleet.what_moves(row(world, name), [], removed=removed)["warnings"]
+    assert fleet.what_moves(row(world, name), [], {}, removed=removed)["warnings"]
+
+
+def told_of(world: RunWorld, *, removed: bool) -> str:
+    worker = world.w(0)
+    runs = {world.run.uid: world.run}
+    return str(fleet.what_moves(world.machine_of(worker), [worker], runs, removed=removed)["refers"][0]["what_happens"])
+
+
+def running(**parts: Any) -> RunWorld:
+    world = RunWorld()
+    world.submit(**parts)
+    world.up()
+    return world
+
+
+@pytest.mark.parametrize(
+    ("parts", "fate"),
+    [
+        ({}, "is lost there, and started elsewhere by its policy"),
+        ({"groups": [{"restart_policy": "Never"}]}, "is lost, and its run fails"),
+        ({"restart": {"budget": 0}}, "is lost, and its run fails"),
+        (
+            {"groups": [{"restart_policy": "Never"}], "array": {"count": 3}},
+            "is lost, and its run fails once the other elements have ended",
+        ),
+    ],
+)
+def test_a_dry_run_of_a_removal_says_what_fails(parts: dict[str, Any], fate: str) -> None:
+    assert told_of(running(**parts), removed=True) == fate
+
+
+def test_what_a_dry_run_says_of_policy_never_is_what_happens() -> None:
+    world = running(groups=[{"restart_policy": "Never"}])
+    assert told_of(world, removed=True).endswith("its run fails")
+    machine = world.machine_of(world.w(0))
+    removal = fleet.remove(machine, [world.w(0)], world.held_on(machine), world.now, "p")
+    world.commit(removal.change)
+    world.settle()
+    assert world.run.state == "Failed"
+
+
+@pytest.mark.parametrize(("removed", "does"), [(True, "is lost there, and waits"), (False, "is stopped, and waits")])
+def test_a_dry_run_says_of_work_that_may_run_nowhere_else_that_it_will_wait(removed: bool, does: str) -> None:
+    world = running()
+    name = world.machine_of(world.w(0)).name
+    world.rows[world.run.uid].spec["placement"] = {"machines": [name]}
+    assert told_of(world, removed=removed) == f"{does}: it may run on {name} only"

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moorage.decide.decision import Draft, Outcome
+from moorage.decide.running.fates import fate
 from moorage.decide.running.liveness import REMOVED, Place, give_up, release
 from moorage.domain.changes import Change, Update
-from moorage.domain.nouns import Machine, Worker
+from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.reasons import Reason, reason
-from moorage.domain.states import ACTIVE_WORKER, ENDED_WORKER, MachineState, WorkerState
+from moorage.domain.states import ENDED_WORKER, MachineState
 
 DRAIN_S = 600.0
 """What is served there may wait so long for its replacement to be ready, where nobody says otherwise."""
@@ -77,10 +78,15 @@ def remove(machine: Machine, workers: Iterable[Worker], held: Iterable[Place], n
     return Outcome(draft.decision().change, answer)
 
 
-def what_moves(machine: Machine, workers: Iterable[Worker], *, removed: bool) -> dict[str, Any]:
-    """A DryRun object: what runs there and what becomes of it when it is drained, or removed."""
+def what_moves(
+    machine: Machine, workers: Iterable[Worker], runs: Mapping[str, Run], *, removed: bool
+) -> dict[str, Any]:
+    """A DryRun object: what runs there and what becomes of it when it is drained, or removed; `runs` by uid."""
     there = sorted((w for w in workers if w.machine == machine.uid and w.state not in ENDED_WORKER), key=_name)
-    refers = [{"kind": "Worker", "name": w.name, "what_happens": _fate(w, removed=removed)} for w in there]
+    refers = [
+        {"kind": "Worker", "name": w.name, "what_happens": fate(w, runs.get(w.run), machine, removed=removed)}
+        for w in there
+    ]
     verb = "remove" if removed else "drain"
     return {
         "kind": "DryRun",
@@ -104,18 +110,10 @@ _DRAIN = (
     ("stop", "stop workers of runs with their grace and queue them again; no restart is counted"),
 )
 _REMOVAL = (
-    ("lose", "give up every worker there at once; its restart policy, or its deployment, starts it elsewhere"),
+    ("lose", "give up every worker there at once; what its restart policy, or its deployment, allows starts elsewhere"),
     ("tell", "tell its agent, which stops all it holds and exits"),
 )
 
 
 def _name(worker: Worker) -> str:
     return worker.name
-
-
-def _fate(worker: Worker, *, removed: bool) -> str:
-    if worker.state is WorkerState.STOPPING:
-        return "is being stopped already"
-    if removed:
-        return "is lost there, and started elsewhere by its policy" if worker.state in ACTIVE_WORKER else "waits again"
-    return "is replaced, then stopped" if worker.deployment else "is stopped and queued again"
