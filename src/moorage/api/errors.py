@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from moorage.api.streams import ClientGone
 from moorage.domain.errors import Forbidden, InvalidSpec, MoorageError, Unauthorized
+from moorage.wire.problems import sentence
 
 CLIENT_GONE = 499
 """What proxies write for a client that closed before its answer."""
@@ -44,12 +45,13 @@ def internal_error() -> MoorageError:
 
 def invalid_message(error: ValidationError, what: str) -> InvalidSpec:
     """A message of the agent or gateway protocol that is not one."""
-    return invalid_request(error.errors(include_url=False, include_context=False, include_input=False), what)
+    return invalid_request(error.errors(include_url=False), what)
 
 
 def invalid_request(errors: Sequence[Mapping[str, Any]], what: str) -> InvalidSpec:
-    """Pydantic's errors as ours."""
-    found = [{"path": _path(e["loc"]), "message": _sentence(str(e["msg"]))} for e in errors]
+    """Pydantic's errors as ours. What was sent is not repeated: it may be a secret."""
+    told = [{key: value for key, value in e.items() if key != "input"} for e in errors]
+    found = [{"path": _path(e["loc"]), "message": sentence(e)} for e in told]
     shown = "; ".join(f"{f['path']}: {f['message']}" if f["path"] else f["message"] for f in found[:3])
     more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
     return InvalidSpec(
@@ -119,7 +121,3 @@ def _path(loc: Sequence[str | int]) -> str:
     """`("body", "min")` → `min`; `("query", "limit")` → `query.limit`."""
     parts = [str(p) for p in loc]
     return ".".join(parts[1:] if parts[:1] == ["body"] else parts)
-
-
-def _sentence(message: str) -> str:
-    return message[:1].lower() + message[1:]

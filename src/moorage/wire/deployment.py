@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from moorage.wire.document import Document
-from moorage.wire.fields import AtLeastOne, Count, Duration, Name, Part, Percent, Share
+from moorage.wire.fields import AtLeastOne, Count, Duration, Name, Part, Percent, Priority, ReplicaCount, Share, Workers
 from moorage.wire.runtime import DriveUse, Expose, Outbound, Placement, Resources, ServerRuntime, each_once
 
 Provider = Literal["fleet", "kubernetes", "slurm"]
@@ -31,10 +31,10 @@ class Model(Part):
 class Replicas(Part):
     """How many copies. `max` is at least 1 unless said otherwise; `initial` is what the first start must reach."""
 
-    min: Count = 1
-    max: Count | None = None
-    initial: Count | None = None
-    workers: AtLeastOne = 1
+    min: ReplicaCount = 1
+    max: ReplicaCount | None = None
+    initial: ReplicaCount | None = None
+    workers: Workers = 1
 
     @model_validator(mode="after")
     def _in_order(self) -> "Replicas":
@@ -131,7 +131,7 @@ class Deployment(Document):
     placement: Placement = Field(default_factory=Placement)
     provider: Provider = "fleet"
     replicas: Replicas = Field(default_factory=Replicas)
-    priority: int = 0
+    priority: Priority = 0
     scaling: Scaling = Field(default_factory=Scaling)
     rollout: Rollout = Field(default_factory=Rollout)
     gateway: Gateway = Field(default_factory=Gateway)

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from moorage.domain import ids, units
+from moorage.domain import ids, limits, units
 from moorage.domain.errors import MoorageError
 
 
 class Part(BaseModel):
     """A part of a spec: unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", validate_default=False, ser_json_inf_nan="constants")
+    model_config = ConfigDict(extra="forbid", validate_default=False, ser_json_inf_nan="constants", allow_inf_nan=False)
 
 
 def checked(parse: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
@@ -69,9 +69,28 @@ def _argv(value: Any) -> Any:
     return value
 
 
+def _duration(value: Any) -> float:
+    seconds = float(units.parse_duration(value))
+    if seconds > limits.DURATION_MAX_S:
+        longest = units.format_duration(limits.DURATION_MAX_S)
+        raise ValueError(f"{value!r} is too long: the longest duration is {longest} (a hundred years)")
+    return seconds
+
+
+def _some_time(value: Any) -> float:
+    seconds = _duration(value)
+    if seconds == 0:
+        raise ValueError(f"{value!r} is no time at all; give a duration above 0, or leave it out for the default")
+    return seconds
+
+
 _DURATION_SCHEMA = {
     "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "examples": ["30s", "15m", "1h30m", "100ms"]}],
     "description": "a duration: 30s, 15m, 1h30m, or a number of seconds",
+}
+_SOME_TIME_SCHEMA = {
+    "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "examples": ["30s", "15m", "1h30m"]}],
+    "description": "a duration above 0: 30s, 15m, 1h30m, or a number of seconds",
 }
 _SIZE_SCHEMA = {
     "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["512MiB", "80GiB"]}],
@@ -85,10 +104,17 @@ _NAME_SCHEMA = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", 
 
 Duration = Annotated[
     float,
-    BeforeValidator(checked(lambda v: float(units.parse_duration(v)), "duration")),
+    BeforeValidator(checked(_duration, "duration")),
     WithJsonSchema(_DURATION_SCHEMA),
 ]
 """Seconds."""
+
+SomeTime = Annotated[
+    float,
+    BeforeValidator(checked(_some_time, "duration")),
+    WithJsonSchema(_SOME_TIME_SCHEMA),
+]
+"""Seconds, more than none: of a limit where 0 would mean that nothing may ever run."""
 
 Size = Annotated[
     int, BeforeValidator(checked(lambda v: int(units.parse_size(v)), "size")), WithJsonSchema(_SIZE_SCHEMA)
@@ -112,7 +138,11 @@ Argv = Annotated[
     WithJsonSchema({"type": "array", "items": {"type": ["string", "number", "boolean"]}}),
 ]
 Port = Annotated[int, Field(ge=1, le=65535)]
-Count = Annotated[int, Field(ge=0)]
-AtLeastOne = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0, le=limits.COUNT_MAX)]
+AtLeastOne = Annotated[int, Field(ge=1, le=limits.COUNT_MAX)]
+Workers = Annotated[int, Field(ge=1, le=limits.WORKERS_MAX)]
+ReplicaCount = Annotated[int, Field(ge=0, le=limits.REPLICAS_MAX)]
+GpuTotal = Annotated[int, Field(ge=1, le=limits.GPUS_TOTAL_MAX)]
+Priority = Annotated[int, Field(ge=-limits.PRIORITY_MAX, le=limits.PRIORITY_MAX)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Percent = Annotated[float, Field(ge=0)]

@@ -7,14 +7,18 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from moorage.domain import ids
+from moorage.domain import ids, limits
 from moorage.wire.deployment import Provider
 from moorage.wire.document import Document
-from moorage.wire.fields import AtLeastOne, Count, Duration, Name, Part
+from moorage.wire.fields import AtLeastOne, Count, Duration, GpuTotal, Name, Part, Priority, SomeTime, Workers
 from moorage.wire.runtime import DriveUse, Expose, JobRuntime, Outbound, Placement, Resources, each_once
 
 STAMP_LENGTH = len("-202611290300")
 """What a schedule adds to its name for each run that it makes."""
+
+
+HEARTBEAT_TTL_MIN_S = 1.0
+"""Signs of life are looked at about once a second."""
 
 
 class DependsOn(Part):
@@ -28,9 +32,9 @@ class Group(Part):
     """Workers alike. Either `count`, or `total_gpus` (on `machines`), planned evenly."""
 
     name: Name = "worker"
-    count: AtLeastOne | None = None
-    total_gpus: AtLeastOne | None = None
-    machines: AtLeastOne | None = None
+    count: Workers | None = None
+    total_gpus: GpuTotal | None = None
+    machines: Workers | None = None
     runtime: JobRuntime
     resources: Resources = Field(default_factory=Resources)
     restart_policy: Literal["OnFailure", "Always", "Never"] = "OnFailure"
@@ -80,7 +84,7 @@ class Restart(Part):
 class Array(Part):
     """The same worker many times, each with its own index."""
 
-    count: AtLeastOne
+    count: Workers
     max_parallel: AtLeastOne | None = None
     fail: Literal["first", "end"] = "end"
 
@@ -132,14 +136,14 @@ class Run(Document):
     on_failure: Literal["RestartJob", "RestartTask"] | None = None
     restart: Restart = Field(default_factory=Restart)
     on_disconnect: Literal["keep", "stop"] = "keep"
-    disconnect_after: Duration = 600.0
+    disconnect_after: SomeTime = 600.0
     complete_with: Name | None = None
     array: Array | None = None
-    priority: int = 0
-    time_limit: Duration | None = None
-    heartbeat_ttl: Duration | None = None
-    barrier_timeout: Duration = 900.0
-    max_queue_time: Duration | None = None
+    priority: Priority = 0
+    time_limit: SomeTime | None = None
+    heartbeat_ttl: SomeTime | None = None
+    barrier_timeout: SomeTime = 900.0
+    max_queue_time: SomeTime | None = None
     ttl_after_finished: Duration = 604800.0
     after: list[After] = Field(default_factory=list)
     preempt_grace: Duration = 30.0
@@ -153,6 +157,15 @@ class Run(Document):
     sandbox: bool = False
     tool_gateway: bool = False
     output: Name | None = None
+
+    @field_validator("heartbeat_ttl")
+    @classmethod
+    def _a_sign_can_come_in_time(cls, seconds: float | None) -> float | None:
+        if seconds is not None and seconds < HEARTBEAT_TTL_MIN_S:
+            raise ValueError(
+                f"a worker that is silent for {seconds:g} s may only be busy; the least is {HEARTBEAT_TTL_MIN_S:g}s"
+            )
+        return seconds
 
     @model_validator(mode="after")
     def _groups_exist(self) -> "Run":
@@ -193,6 +206,7 @@ class Run(Document):
 
     @model_validator(mode="after")
     def _counts_agree(self) -> "Run":
+        self._not_too_many()
         counts = [group.count for group in self.groups]
         whole = None if None in counts else sum(count or 0 for count in counts)
         if isinstance(self.gang, GangMinimum) and whole is not None and self.gang.min_available > whole:
@@ -202,6 +216,15 @@ class Run(Document):
         if self.leader is not None:
             self._check_leader(self.leader)
         return self
+
+    def _not_too_many(self) -> None:
+        """One run's workers are decided on together, so there is a limit to them."""
+        planned = sum(group.count or group.machines or 1 for group in self.groups)
+        asked = self.array.count if self.array is not None else planned
+        if asked > limits.WORKERS_MAX:
+            raise ValueError(
+                f"its groups have {asked} workers together; a run has at most {limits.WORKERS_MAX}: {limits.SPLIT_SPEC}"
+            )
 
     def _check_array(self, group: Group) -> None:
         if len(self.groups) > 1 or self.gang is not False:

@@ -4,7 +4,7 @@
 """
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
@@ -48,6 +48,19 @@ SecretRef = Annotated[
 """A secret of the namespace; without a key its `value`, or the only key that it has."""
 
 
+def numbers_in(value: Any) -> Iterator[float]:
+    """Every number inside plain values."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+        elif isinstance(one, int | float):
+            yield one
+
+
 class ConfigFile(Part):
     """A file written for the process before it starts."""
 
@@ -74,6 +87,14 @@ class ReadyRequest(Part):
     body: dict[str, Any] = Field(default_factory=dict)
 
     _path = field_validator("path")(rooted)
+
+    @field_validator("body")
+    @classmethod
+    def _can_be_stored(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for number in numbers_in(value):
+            if not (-(2**63) <= number < 2**63):  # nan is in no range
+                raise ValueError("it holds a number that cannot be stored: use those of 64 bits, and finite ones")
+        return value
 
 
 class Ready(Part):

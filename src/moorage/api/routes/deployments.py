@@ -11,6 +11,7 @@ from moorage.api.queries import After, CreateOnly, Deleted, HistoryLimit, Paged,
 from moorage.control.reading import HISTORY_MAX, missing
 from moorage.domain.errors import InvalidSpec
 from moorage.domain.nouns import Deployment
+from moorage.wire.fields import ReplicaCount
 
 router = APIRouter(prefix="/namespaces/{ns}/deployments", tags=["deployments"])
 
@@ -28,8 +29,8 @@ class ScaleBody(BaseModel):
     """New limits; what is left out stays."""
 
     model_config = ConfigDict(extra="forbid")
-    min: int | None = Field(default=None, ge=0, le=10_000)
-    max: int | None = Field(default=None, ge=0, le=10_000)
+    min: ReplicaCount | None = None
+    max: ReplicaCount | None = None
 
 
 @router.get("")

@@ -18,6 +18,7 @@ from moorage.control.execrelay import as_error
 from moorage.domain.errors import InvalidSpec, MoorageError, Unavailable
 from moorage.wire import exec as wire
 from moorage.wire.exec import ExecOrder
+from moorage.wire.problems import sentence
 
 router = APIRouter(tags=["exec"])
 
@@ -88,7 +89,9 @@ async def _order(end: SocketEnd) -> ExecOrder:
     except TimeoutError:
         raise Unavailable(f"nothing was said about what to run within {ORDER_S:g} s", code="bad_order") from None
     except ValidationError as wrong:
-        told = [{"path": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in wrong.errors()]
+        told = [
+            {"path": ".".join(map(str, e["loc"])), "message": sentence(e)} for e in wrong.errors(include_input=False)
+        ]
         raise InvalidSpec("what to run is not understood", errors=told, code="bad_order") from None
 
 

@@ -20,7 +20,6 @@ from moorage.decide.running import barrier, endings, following, gangs, leftovers
 from moorage.decide.running.policy import Policy
 from moorage.decide.running.snapshot import RunSnapshot
 from moorage.domain.changes import Fence
-from moorage.domain.nouns import Worker
 
 ACTOR = "controller:runs"
 
@@ -30,8 +29,7 @@ def decide(snapshot: RunSnapshot, ids: Ids, fence: Fence | None = None) -> Decis
     policy = Policy.of(snapshot.run)
     ordered = policy.ordered(snapshot.workers)  # so that every stage has them by group and rank from `draft.of(Worker)`
     draft = Draft((snapshot.run, *ordered), snapshot.now, ACTOR)
-    planning.plan_workers(draft, snapshot, ids)
-    if not snapshot.workers and any(True for _ in draft.of(Worker)):
+    if planning.plan_workers(draft, snapshot, ids):
         waits.hold_back(draft, snapshot, policy)  # the rest begins when these rows are there
         return draft.decision(fence)
     endings.end_by_person(draft, snapshot, policy)

@@ -15,6 +15,7 @@ from moorage.decide.scheduling.feasible import refusals
 from moorage.decide.scheduling.fleet import matches, usable
 from moorage.decide.scheduling.means import Means
 from moorage.decide.scheduling.snapshot import Ask, Placement, Request, Room
+from moorage.domain import limits
 from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import MachineState
@@ -89,7 +90,7 @@ class _Cannot:
 
 def _divisors(total: int) -> list[int]:
     """Numbers of workers over which GPUs can be divided, fewest first."""
-    return [m for m in range(1, total + 1) if total % m == 0]
+    return [m for m in range(1, min(total, limits.WORKERS_MAX) + 1) if total % m == 0]
 
 
 def hosts_of(
@@ -127,6 +128,10 @@ def warnings(run: Run, machines: Sequence[Machine]) -> tuple[str, ...]:
     here = [_at_its_best(m) for m in machines if m.state is not MachineState.REMOVED]
     if not here:
         return ("no machine has joined yet, so it waits until one does",)
+    asked = (run.spec.get("placement") or {}).get("machines") or ()
+    unknown = sorted(set(asked) - {m.name for m in here})
+    if unknown:
+        return (f"placement.machines names {', '.join(unknown)}, and no machine of that name has joined",)
     found = (_warning(run, group, here) for group in run.spec.get("groups") or ())
     return tuple(text for text in found if text is not None)
 

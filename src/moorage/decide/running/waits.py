@@ -1,7 +1,8 @@
 """Stage 6 of the run's decision: which waiting workers may be placed, and what the others wait for.
 
-Other runs (`after`), other groups (`depends_on`), the limit of an array (`max_parallel`), a restart of the whole that
-is still under way. The scheduler places only workers whose `waits` is empty.
+The rest of its run that is not made yet, other runs (`after`), other groups (`depends_on`), the limit of an array
+(`max_parallel`), a restart of the whole that is still under way. The scheduler places only workers whose `waits` is
+empty.
 """
 
 from collections.abc import Sequence
@@ -34,11 +35,12 @@ def hold_back(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> None:
     stored = {w.uid for w in snapshot.workers}
     after = _after(snapshot, policy, workers)
     groups = {name: _depends(policy, name, workers) for name in policy.groups}
+    unplanned = _unplanned(run, policy)
     limited = _above_limit(draft, policy, run, workers)
     for worker in workers:
         if not members.unplaced(worker):
             continue
-        found = _restarting(run) or after or groups.get(worker.group) or limited.get(worker.uid)
+        found = _restarting(run) or unplanned or after or groups.get(worker.group) or limited.get(worker.uid)
         if found is not None and found.for_good and worker.uid in stored:
             _fail(draft, worker, found.why)
         else:
@@ -76,6 +78,12 @@ def _restarting(run: Run) -> Hindrance | None:
     return Hindrance(reason("run.requeued", cause=str(run.restarting["cause"])))
 
 
+def _unplanned(run: Run, policy: Policy) -> Hindrance | None:
+    """Members of a gang, and groups that wait for each other, are counted: all of them must be there first."""
+    together = policy.gang or any(group.depends_on for group in policy.groups.values())
+    return Hindrance(reason("run.planning")) if run.planned_at is None and together else None
+
+
 # Other runs
 
 
@@ -94,7 +102,8 @@ def _after_one(name: str, condition: str, other: Run | None) -> Hindrance | None
         return None
     if other is not None and other.state in TERMINAL_RUN:
         return Hindrance(reason("depends.failed_run", run=name), for_good=True)
-    return Hindrance(reason("depends.waiting_run", run=name, condition=condition))
+    missing = "there is no run of that name yet" if other is None else None
+    return Hindrance(reason("depends.waiting_run", run=name, condition=condition, note=missing))
 
 
 def _met(condition: str, state: RunState) -> bool:

@@ -13,6 +13,7 @@ from moorage.decide.decision import Draft, Ids
 from moorage.decide.running.request import request_of
 from moorage.decide.serving.phase import desired_replicas
 from moorage.decide.serving.snapshot import Demand, ServingSnapshot
+from moorage.domain import limits
 from moorage.domain.nouns import Deployment, Machine, Replica, Revision, Run, Worker
 from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import (
@@ -29,7 +30,7 @@ from moorage.domain.states import (
 def converge(draft: Draft, snapshot: ServingSnapshot, ids: Ids) -> None:
     """Start what is missing, ask what is too many to stop, and carry stops on."""
     deployment = draft.row(snapshot.deployment)
-    wanted = desired_replicas(deployment)
+    wanted = min(desired_replicas(deployment), limits.REPLICAS_MAX)
     lost = _lost(snapshot)
     alive = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA and r.stopping is None]
     leaving = {r.uid: m for r in alive if r.uid not in lost and (m := _drained_machine(snapshot, r)) is not None}
@@ -147,7 +148,7 @@ def _start_missing(draft: Draft, snapshot: ServingSnapshot, ids: Ids, counted: l
         draft.step(revision, RevisionState.PROVISIONING, "provision", reason("revision.provisioning"))
     taken = {r.ordinal for r in counted}
     free = (n for n in range(wanted + len(taken)) if n not in taken)
-    for _ in range(wanted - len(counted)):
+    for _ in range(min(wanted - len(counted), limits.AT_ONCE)):  # these rows wake the decision that goes on
         _start(draft, draft.row(snapshot.deployment), revision, next(free), ids)
     draft.set(deployment, retry_at=None)
 
