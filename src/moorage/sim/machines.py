@@ -30,19 +30,17 @@ def load(path: Path) -> list[Machine]:
         InvalidSpec: something in it is wrong.
     """
     sheet = read(path)
-    if sheet.has(*OPENB):
-        found = [_openb(row) for row in sheet.rows]
-    else:
+    openb = sheet.has(*OPENB)
+    if not openb:
         sheet.check(NEEDED, OPTIONAL)
-        found = [machine for row in sheet.rows for machine in _own(row)]
-    seen: set[str] = set()
-    column = "sn" if sheet.has(*OPENB) else "name"
-    for machine in found:
-        if machine.name in seen:
-            at = next(r for r in reversed(sheet.rows) if machine.name.startswith(r.text(column)))
-            raise at.wrong(column, f"there are two machines {machine.name!r}", "give each its own name")
-        seen.add(machine.name)
-    return found
+    found: dict[str, Machine] = {}
+    for row in sheet.rows:
+        for machine in [_openb(row)] if openb else _own(row):
+            if machine.name in found:
+                column = "sn" if openb else "name"
+                raise row.wrong(column, f"there are two machines {machine.name!r}", "give each its own name")
+            found[machine.name] = machine
+    return list(found.values())
 
 
 def _own(row: Row) -> Iterator[Machine]:
