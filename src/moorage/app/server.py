@@ -148,17 +148,7 @@ async def build(config: ServerConfig) -> Graph:
         ttl_s=config.machine_ttl_s,
         check=accounts.check,
     )
-    observation = Observation(
-        store,
-        clock,
-        ids,
-        board,
-        lease_s=config.machine_ttl_s,
-        heartbeat_s=config.heartbeat_s,
-        heard=loops.heard,
-        freed=loops.freed,
-        withdraw=publisher.withdraw,
-    )
+    observation = _observation(config, store, clock, ids=ids, board=board, loops=loops, publisher=publisher)
     credentials = Credentials(store, clock)
     sealer = Sealer(config.home / SECRETS_KEY)
     vault, authority = Vault(store, clock, sealer), Authority(store, clock, sealer)
@@ -187,6 +177,30 @@ async def build(config: ServerConfig) -> Graph:
         gauges=lambda: {"gpu_ledger_violations": accounts.violations},
     )
     return Graph(store, publisher, leadership, loops, deps)
+
+
+def _observation(
+    config: ServerConfig,
+    store: SqlStore,
+    clock: SystemClock,
+    *,
+    ids: RandomIds,
+    board: WorkBoard,
+    loops: Loops,
+    publisher: Publisher,
+) -> Observation:
+    """What agents talk to; the loops and the publisher hear at once what cannot wait for the feed."""
+    return Observation(
+        store,
+        clock,
+        ids,
+        board,
+        lease_s=config.machine_ttl_s,
+        heartbeat_s=config.heartbeat_s,
+        heard=loops.heard,
+        freed=loops.freed,
+        withdraw=publisher.withdraw,
+    )
 
 
 def _readiness(leadership: Leadership) -> Callable[[], str | None]:
