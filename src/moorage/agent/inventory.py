@@ -131,6 +131,14 @@ class Inventory:
 
     def _observe(self) -> _Seen:
         """In a thread: the driver, and whose the processes on its GPUs are."""
+        try:
+            return self._seen()
+        except DevicesUnavailable:
+            raise
+        except Exception as cause:  # a driver's library may fail in any way; workers must not lose their agent to it
+            raise DevicesUnavailable(f"the look at the GPUs failed: {cause!r}") from cause
+
+    def _seen(self) -> _Seen:
         ours, readings = self._now_ours, self._devices.read()
         numbers = {use.number for reading in readings for use in reading.uses or ()}
         shown = frozenset(number for number in numbers if visible(number))

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import replace
 
-from moorage.devices.port import DevicesUnavailable, Reading
+from moorage.devices.port import Reading
 
 
 class RecordingDevices:
@@ -19,7 +19,7 @@ class RecordingDevices:
 
     def __init__(self, readings: Iterable[Reading] = ()) -> None:
         self._readings = {r.device.index: r for r in readings}
-        self._failure: DevicesUnavailable | None = None
+        self._failure: Exception | None = None
         self._free = threading.Event()
         self._free.set()
         self.reads = 0
@@ -49,7 +49,7 @@ class RecordingDevices:
         """From now on this GPU is not shown."""
         self._readings = {i: r for i, r in self._readings.items() if i != index}
 
-    def fail(self, failure: DevicesUnavailable | None) -> None:
+    def fail(self, failure: Exception | None) -> None:
         """From now on every look fails so; None: it answers again."""
         self._failure = failure
 

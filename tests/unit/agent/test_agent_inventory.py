@@ -89,6 +89,15 @@ async def test_a_driver_that_fails_for_a_moment_changes_nothing(tmp_path):
     assert await world.look() == seen
 
 
+async def test_a_drivers_library_that_fails_in_any_way_costs_no_agent(tmp_path):
+    world = World(tmp_path, reading())
+    seen = await world.look()
+    world.devices.fail(TypeError("an answer of another shape"))
+    assert await world.look() == seen
+    world.devices.fail(None)
+    assert await world.look() == seen
+
+
 async def test_a_gpu_that_is_not_shown_any_more_stays_as_faulty(tmp_path):
     world = World(tmp_path, reading(0), reading(1))
     await world.look()
