@@ -138,8 +138,8 @@ class Sight:
         for row in await self._store.history(uid=worker.uid, newest_first=True):
             if row.reason.code == PLACED and at == attempt:
                 return str(row.reason.params.get("machine"))
-            if row.to == WorkerState.PENDING and row.source is not None and row.reason.code != PLACED:
-                at -= 1
+            if row.to == WorkerState.PENDING and row.source not in (None, WorkerState.PENDING):
+                at -= 1  # a step back into the queue; what it waited for there are notes
         return None
 
 

@@ -6,19 +6,22 @@ log routes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from moorage.control.logfollow import Following
 from moorage.control.loglines import LogLine, LogOptions, LogSubject, event, merged, recorded, shown
 from moorage.control.logrelay import LogRelay, Wanted
 from moorage.control.logsight import Place, Sight
-from moorage.domain.errors import Gone, Unavailable
+from moorage.domain.errors import Gone, MoorageError, Unavailable
+from moorage.domain.nouns import Worker
 from moorage.ports import Clock, Store
 
 __all__ = ["LogLine", "LogOptions", "LogSubject", "LogTail"]
 
 AT_ONCE = 32
 """Machines' answers waited for side by side in one request: its answers are what this process has to hold."""
+NAMED_MAX = 8
+"""Workers whose lines cannot be had and who are named one by one."""
 ANSWERS_BYTES = 64 << 20
 """Of all answers to one request together, about."""
 
@@ -68,10 +71,8 @@ class LogTail:
         without = [answer for answer in answers if not isinstance(answer, list)]
         if without and len(without) == len(answers):
             raise next((cause for cause in without if isinstance(cause, Unavailable)), without[0])
-        told = [
-            a if isinstance(a, list) else [event(p.worker, a.message)] for p, a in zip(places, answers, strict=True)
-        ]
-        return merged(told)
+        lacking = [(p.worker, a) for p, a in zip(places, answers, strict=True) if not isinstance(a, list)]
+        return [*_missing(lacking), *merged([answer for answer in answers if isinstance(answer, list)])]
 
     def follow(self, subject: LogSubject, options: LogOptions) -> AsyncIterator[list[LogLine]]:
         """The last lines and all that come, until the subject is over; several at a time, as they come."""
@@ -116,6 +117,15 @@ def _wanted(place: Place, options: LogOptions, among: int) -> Wanted:
         grep=options.grep,
         total_bytes=min(4 << 20, ANSWERS_BYTES // max(1, among)),
     )
+
+
+def _missing(lacking: Sequence[tuple[Worker, MoorageError]]) -> list[LogLine]:
+    """Whose lines are not among those of the others; many are not told one by one."""
+    if len(lacking) <= NAMED_MAX:
+        return [event(worker, cause.message) for worker, cause in lacking]
+    cause = lacking[0][1]
+    rest = f"as for {len(lacking) - 1} other workers, which are not shown either"
+    return [LogLine("event", f"{cause.message}, {rest}")]
 
 
 def _kept_no_more(place: Place) -> str:

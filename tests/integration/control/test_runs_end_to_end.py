@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
+from moorage.control.loglines import LogOptions, LogSubject
+from moorage.control.logsight import Sight
+from moorage.domain.changes import Change, Update
 from moorage.domain.errors import Conflict
 from moorage.domain.nouns import Run, Worker
+from moorage.domain.reasons import reason
 from moorage.wire.agent import StepReport
 from tests.integration.control.control_plane import CANCELLED, STEPS, Agent, HandClock, Plane, until, worker_is
 
@@ -156,6 +160,31 @@ async def test_a_restart_is_told_once_of_the_run_and_once_of_each_worker_that_it
         ("Worker", "change", "controller:runs"),
     ]
     assert [h.reason.params["text"] for h in rows] == ["once more"] * 2
+
+
+async def test_the_log_of_an_attempt_is_found_on_its_machine_whatever_the_worker_waited_for_meanwhile(
+    plane: Plane,
+) -> None:
+    agent = await Agent(plane).join()
+    uid = (await submit(plane, group={"restart_policy": "OnFailure"}, restart={"backoff": "1s"}))["run"]["id"]
+    told = await agent.assigned("run")
+    await agent.report(told, *STEPS, process={"pid": 1})
+    await agent.report(told, failed(3), exit_code=3, gone=True)
+
+    async def waits() -> Worker | None:
+        (worker,) = await plane.rows(Worker, run=uid)
+        return worker if worker.attempt == 2 else None
+
+    worker = await until(waits, "it waits for its next start")
+    for code in ("depends.waiting", "run.planning"):  # any number of notes, as the scheduler and the waits write them
+        why = reason(code, **({"group": "other", "condition": "ready"} if code == "depends.waiting" else {}))
+        row = await plane.store.get(Worker, worker.uid)
+        assert row is not None
+        await plane.store.commit(Change((Update("Worker", row.uid, row.version, notes=(why,)),), "controller:test"))
+    subject, options = LogSubject("train", run=uid), LogOptions(attempt=1)
+    sight = Sight(plane.store)
+    (place,) = await sight.places(await sight.look(subject, options), subject, options)
+    assert (place.called, place.machine) == ("lab", agent.uid)
 
 
 async def test_a_deleted_run_is_removed_only_once_its_machine_saw_it_gone(plane: Plane) -> None:
