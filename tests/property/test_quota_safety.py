@@ -37,13 +37,16 @@ JOB = st.fixed_dictionaries(
         "labels": st.sampled_from([{}, {}, {"pool": "x"}]),
     }
 )
+SUBMIT = st.tuples(st.just("submit"), JOB)
 ACT = st.one_of(
-    st.tuples(st.just("submit"), JOB),
+    SUBMIT,
+    SUBMIT,
     st.tuples(st.just("limit"), st.tuples(st.sampled_from(NAMESPACES[:2]), LIMITS)),
     st.tuples(st.sampled_from(["end", "fail", "gone", "requeue"]), st.integers(0, 9)),
     st.tuples(st.just("wait"), st.integers(1, 200)),
 )
-ACTS = st.lists(ACT, min_size=1, max_size=25)
+ACTS = st.tuples(st.lists(SUBMIT, min_size=2, max_size=5), st.lists(ACT, max_size=15)).map(lambda t: [*t[0], *t[1]])
+"""Enough that quotas bind, then whatever happens."""
 MANY = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -52,7 +55,7 @@ class Life:
 
     def __init__(self) -> None:
         self.world = SchedulingWorld()
-        self.world.limits = {"a": {"gpus": 3}, "b": {"gpu_models.H100": 2, "cpu": 4000}}
+        self.world.limits = {"a": {"gpus": 3}, "b": {"gpu_models.H100": 2, "gpu_models.A100": 2, "cpu": 4000}}
         self.world.machine("h", gpu_count=4, labels={"pool": "x"})
         self.world.machine("i", capacity={"gpus": gpus(4, "A100")})
         self.world.machine("mixed", capacity={"gpus": (*gpus(2), *_shifted(gpus(2, "A100"), 2))})

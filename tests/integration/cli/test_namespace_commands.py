@@ -57,4 +57,3 @@ def test_quotas_show_use_beside_limits(api: StubApi, capsys: pytest.CaptureFixtu
     assert lines[0] == ["default", "0", "0", "0", "0", "0", "0", "-"]
     assert lines[1] == ["r", "2/8", "0", "0", "0", "0", "0", "A100", "2,", "H100", "0/4"]
     assert main(["quota", "rm", "r"], api.env) != 0, "the API knows no quota of that name"
-
