@@ -17,6 +17,7 @@ from moorage.decide.scheduling import explain, whatif
 from moorage.decide.scheduling.assign import Outcome, decide
 from moorage.decide.scheduling.book import Book
 from moorage.decide.scheduling.order import Entry, Unit
+from moorage.decide.scheduling.turn import Turn
 from moorage.decide.scheduling.writes import wait_reason
 from moorage.decide.serving.phase import deployment_phase
 from moorage.decide.serving.readiness import first_unready
@@ -108,12 +109,14 @@ class Explanation:
             book = await load_book(self._store, self._clock)
         entry, now = book.queue.get(waiting.uid), self._clock.now()
         if entry is not None:
-            answer |= _waiting(book, entry, decide(book, now), now)
+            answer |= _waiting(book, entry, now)
         return answer
 
 
-def _waiting(book: Book, entry: Entry, outcome: Outcome, now: float) -> Answer:
-    """The part of an answer that is about a place."""
+def _waiting(book: Book, entry: Entry, now: float) -> Answer:
+    """The part of an answer that is about a place: the scheduler's own cycle up to this worker's turn."""
+    turn = Turn.of(book, now, entry.worker.uid)
+    outcome = turn.outcome() if turn is not None else decide(book, now)
     wait = next((w for w in outcome.waits if entry in w.unit.members), None)
     unit = wait.unit if wait is not None else Unit((entry,))
     found: Answer = {
@@ -123,7 +126,7 @@ def _waiting(book: Book, entry: Entry, outcome: Outcome, now: float) -> Answer:
     }
     if wait is not None:
         found["reason"] = wait_reason(book, outcome, wait).to_wire()
-        remedies = [*whatif.raised_quota(book, wait, now), *whatif.remedies(book, unit, now)]
+        remedies = [*whatif.raised_quota(book, wait, now), *whatif.remedies(book, unit, now, turn)]
         found["changes"] = [{"change": r.change, "effect": r.effect, "verified": True} for r in remedies]
     return found
 

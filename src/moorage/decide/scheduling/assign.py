@@ -4,7 +4,7 @@ The steps and their order are in `cycle`. A unit that fits nowhere even when run
 no head. One plan of preemption is made a cycle, so that each sees what the one before it left.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from moorage.decide.scheduling import bulk, preempt, reserve
@@ -19,7 +19,7 @@ from moorage.decide.scheduling.policies import Policy
 from moorage.decide.scheduling.quota import Budget
 from moorage.decide.scheduling.reserve import Head, Reservation, Signature
 from moorage.decide.scheduling.score import Mix
-from moorage.decide.scheduling.waiting import Wait, Why
+from moorage.decide.scheduling.waiting import Outcome, Wait, Why
 from moorage.domain.states import WorkerState
 
 __all__ = ["TRIES_MAX", "Outcome", "Wait", "Why", "decide"]
@@ -29,56 +29,26 @@ TRIES_MAX = 32
 waits a cycle longer for its reservation; each look simulates the fleet some twenty times."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """What a cycle decides.
-
-    Args:
-        alone: units that were placed one by one, with their room.
-        fills: workers that were placed together because their order could not matter.
-        waits: the others, in order.
-        wake_at: when to run again even if nothing happens.
-        ledger: what is left free, the head's and all other kept room taken out.
-        head: the next to run.
-    """
-
-    alone: tuple[Found, ...]
-    fills: tuple[Fill, ...]
-    waits: tuple[Wait, ...]
-    wake_at: float | None
-    ledger: Ledger
-    head: Head | None = None
-
-    @property
-    def placed(self) -> Iterator[Found]:
-        """Every unit that is placed, with its room."""
-        yield from self.alone
-        for fill in self.fills:
-            yield from fill.found()
-
-    @property
-    def count(self) -> int:
-        """Workers that are placed."""
-        return sum(len(found) for found in self.alone) + sum(len(fill) for fill in self.fills)
-
-
 def decide(book: Book, now: float, policy: Policy = Policy.FGD, draw: int = 0) -> Outcome:
     """Place what fits, and say what everything else waits for; `policy` and its `draw` are for comparisons."""
+    work, line = begin(book, now, policy, draw)
+    work.walk(line)
+    return work.outcome()
+
+
+def begin(book: Book, now: float, policy: Policy = Policy.FGD, draw: int = 0) -> "tuple[Pass, tuple[Unit, ...]]":
+    """A cycle that has looked at nobody yet, and whom it is to look at, in order."""
     line = units(book.queue, book.holders.by_run, now)
-    work = _Pass(book, now, Ledger(book.fleet), Mix.of(book.requests().items(), policy, draw))
+    work = Pass(book, now, Ledger(book.fleet), Mix.of(book.requests().items(), policy, draw))
     work.keep()
     work.budget.settle(line.units)
     if line.wake_at is not None:
         work.deadlines.append(line.wake_at)
-    work.walk(line.units)
-    later = [at for at in work.deadlines if at > now]
-    return Outcome(
-        tuple(work.placed), tuple(work.fills), tuple(work.waits), min(later, default=None), work.far.ledger, work.head
-    )
+    return work, line.units
 
 
 @dataclass(slots=True)
-class _Pass:
+class Pass:
     """The state of one cycle."""
 
     book: Book
@@ -110,6 +80,27 @@ class _Pass:
     def __post_init__(self) -> None:
         self.near = self.far = Finder(self.ledger, self.mix)
         self.budget = Budget.of(self.book.fleet, self.book.limits, self.book.usage)
+
+    def copy(self) -> "Pass":
+        """Another one at the same point; what it goes on to do changes nothing here."""
+        other = Pass(self.book, self.now, self.ledger.copy(), self.mix)
+        other.near = self.near.on(other.ledger)
+        other.far = other.near if self.far is self.near else self.far.on(self.far.ledger.copy())
+        other.head, other.budget = self.head, self.budget.copy()
+        other.placed, other.fills, other._ends = list(self.placed), list(self.fills), list(self._ends)
+        other.waits, other.deadlines = list(self.waits), list(self.deadlines)
+        other._kept = {owner: list(kept) for owner, kept in self._kept.items()}
+        other._unplaced, other._hopeless, other._alike = set(self._unplaced), set(self._hopeless), dict(self._alike)
+        other._tries, other._planned, other._ending_then = self._tries, self._planned, self._ending_then
+        if self._future is not None:
+            other._future = (self._future[0], dict(self._future[1]))
+        return other
+
+    def outcome(self) -> Outcome:
+        """What was decided so far."""
+        later = min((at for at in self.deadlines if at > self.now), default=None)
+        done = tuple(self.placed), tuple(self.fills), tuple(self.waits)
+        return Outcome(*done, later, self.far.ledger, self.head)
 
     # Keep
 

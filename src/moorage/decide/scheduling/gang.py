@@ -38,6 +38,10 @@ class Finder:
     spent: set[int] = field(default_factory=set)
     """asks for which no machine is left in this cycle"""
 
+    def on(self, ledger: Ledger) -> "Finder":
+        """The same, with what it knows, on a copy of its ledger."""
+        return Finder(ledger, self.mix, dict(self._walks), set(self.spent))
+
     def alone(self, entry: Entry) -> Spot | None:
         """Room for one worker without rules about other machines."""
         if entry.apart:

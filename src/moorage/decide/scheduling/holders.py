@@ -4,7 +4,7 @@ When it ends (the lifecycle contract §4): started_at + limit + grace once it st
 limit + grace; unknown without a limit, or once that time has passed. A service ends by itself never.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,9 @@ Times = npt.NDArray[np.float64]
 
 START_S = 900.0
 """Between getting a place and starting: setting up and fetching an image may take so long."""
+
+ENDING_MAX = 3
+"""Holders of which it is said that their end would let somebody start."""
 
 UNKNOWN, NEVER = np.inf, np.nan
 """As an end: it ends, nobody knows when; it does not end by itself."""
@@ -120,6 +123,41 @@ class Holders:
         if not self.mix[request]:
             del self.mix[request]
 
+    def without(self, uids: Iterable[str]) -> "Holders":
+        """Another one without these."""
+        other = Holders(
+            dict(self._held),
+            dict(self._slots),
+            list(self._vacant),
+            {name: column.copy() for name, column in self._columns.items()},
+            {run: dict(workers) for run, workers in self.by_run.items()},
+            {deployment: dict(workers) for deployment, workers in self.by_deployment.items()},
+            dict(self.mix),
+        )
+        for uid in uids:
+            other.drop(uid)
+        return other
+
+    def ending_alone(
+        self, enough: Callable[[npt.NDArray[Any], Ints, Ints, Bits], npt.NDArray[np.bool_]]
+    ) -> list[Holder]:
+        """Those that end by themselves and leave enough room for somebody, in the order in which they end.
+
+        Args:
+            enough: of rows and the CPU, memory and GPUs that come free there, which are enough.
+        """
+        at = np.flatnonzero(self._columns["here"] & ~np.isnan(self._columns["ends"]))
+        columns = {name: column[at] for name, column in self._columns.items()}
+        some = np.flatnonzero(enough(columns["row"], columns["cpu"], columns["memory"], columns["gpus"]))
+        order = some[np.lexsort((columns["placed_at"][some], columns["ends"][some]))]
+        wanted = {int(at[one]): place for place, one in enumerate(order[:ENDING_MAX])}
+        found = {wanted[slot]: self._held[uid] for uid, slot in self._slots.items() if slot in wanted}
+        return [found[place] for place in sorted(found)]
+
+    def end_of(self, uid: str) -> float:
+        """When a holder ends, as `ends_at`."""
+        return float(self._columns["ends"][self._slots[uid]])
+
     def _grow(self) -> int:
         slot = len(self._slots) + len(self._vacant)
         if slot >= len(self._columns["here"]):
@@ -150,6 +188,10 @@ class Holders:
                 {name: np.concatenate([columns[name], np.asarray(more[name], columns[name].dtype)]) for name in _ENDING}
             )
         return Ending(*(columns[name] for name in ("ends", "row", "cpu", "memory", "gpus")))
+
+    def priorities(self) -> set[int]:
+        """Of everything held."""
+        return {int(one) for one in np.unique(self._columns["priority"][self._columns["here"]])}
 
     def any_below(self, priority: int) -> bool:
         """Whether anything held is of lower priority."""

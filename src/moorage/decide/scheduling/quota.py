@@ -95,6 +95,11 @@ class Budget:
         found = {ns: of for ns, of in held.items() if of}
         return Budget(fleet, found, {ns: dict(usage.totals.get(ns, {})) for ns in found})
 
+    def copy(self) -> "Budget":
+        """Another one at the same point."""
+        used = {namespace: dict(amounts) for namespace, amounts in self.used.items()}
+        return Budget(self.fleet, dict(self.limits), used, dict(self._asks), self._models)
+
     def settle(self, line: Iterable[Unit]) -> None:
         """Drop the quotas under which everything that waits fits: their work is looked at like anybody's."""
         if not self.limits:

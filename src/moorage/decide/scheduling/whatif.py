@@ -1,23 +1,35 @@
 """What would let a waiting run start: single changes, each verified by running the scheduler with the change made.
 
 The smallest changes come first within each kind. A change is kept only if the very same cycle, on the changed book,
-places the unit. Called by `moor why`.
+places the unit. Changes that leave the unit's place in the queue are tried at its turn (`turn`). Called by `moor why`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from moorage.decide.scheduling import quota
-from moorage.decide.scheduling.assign import Outcome, Wait, decide
 from moorage.decide.scheduling.book import Book
+from moorage.decide.scheduling.explain import named
+from moorage.decide.scheduling.feasible import mask, refusals, takes
+from moorage.decide.scheduling.fleet import Bits, Ints, Rows, seen_gpus
 from moorage.decide.scheduling.gang import Found
 from moorage.decide.scheduling.order import Unit
+from moorage.decide.scheduling.snapshot import Room, owners_of
+from moorage.decide.scheduling.turn import Turn, found_for, placed_by_turn
+from moorage.decide.scheduling.waiting import Outcome, Wait
 from moorage.domain import quotas
 from moorage.domain.nouns import Run, Worker
 
-MACHINES_MAX = 16
-"""Closed machines of which it is tried whether opening them would help."""
+CYCLES_MAX = 2
+"""Changes of machines, and ends of runs, that are tried by a cycle each, after a quick look at the unit's turn."""
+
+MODELS_MAX = 8
+PRIORITIES_MAX = 3
+GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +40,16 @@ class Remedy:
     effect: str
 
 
-def remedies(book: Book, unit: Unit, now: float) -> list[Remedy]:
-    """Every single change after which this unit starts at once."""
-    out: list[Remedy] = []
-    for change, worker_of, run_of in _changes_of_work(book, unit):
-        queue = book.queue.copy()
-        run = run_of(unit.run)
-        for entry in unit.members:
-            queue.put(worker_of(entry.worker), run)
-        found = placed(decide(replace(book, queue=queue), now), unit)
-        if found is not None:
-            out.append(Remedy(change, _effect(book, found)))
-            if change.startswith("ask for") and any(r.change.startswith("ask for") for r in out[:-1]):
-                out.pop()  # a smaller step of the same kind does already
-    return [*out, *_openings(book, unit, now)]
+def remedies(book: Book, unit: Unit, now: float, turn: Turn | None = None) -> list[Remedy]:
+    """Every single change after which this unit starts at once, or as soon as what it then may stop is gone."""
+    turn = turn or Turn.of(book, now, unit.first.worker.uid)
+    if turn is None or not turn.eligible:
+        return []
+    kinds = (*_of_work(turn), *_of_place(turn))
+    found = (next(_helpful(turn, kind), None) for kind in kinds)
+    priority = next(_priorities(turn), None)
+    first = [*(r for r in found if r is not None), *((priority,) if priority is not None else ())]
+    return [*first, *_openings(turn), *_ends(turn)]
 
 
 def raised_quota(book: Book, wait: Wait, now: float) -> Iterator[Remedy]:
@@ -51,7 +59,8 @@ def raised_quota(book: Book, wait: Wait, now: float) -> Iterator[Remedy]:
     namespace = wait.unit.run.namespace
     before = book.limits.get(namespace, {})
     limits = quota.raised(before, wait.full)
-    found = placed(decide(replace(book, limits={**book.limits, namespace: limits}), now), wait.unit)
+    raised_book = replace(book, limits={**book.limits, namespace: limits})
+    found = placed_by_turn(raised_book, now, wait.unit.first.worker.uid)
     if found is not None:
         raised = {resource: limit for resource, limit in limits.items() if limit != before.get(resource)}
         said = " and ".join(f"of {resource} to {quotas.shown(resource, limit)}" for resource, limit in raised.items())
@@ -60,8 +69,7 @@ def raised_quota(book: Book, wait: Wait, now: float) -> Iterator[Remedy]:
 
 def placed(outcome: Outcome, unit: Unit) -> Found | None:
     """The room that an outcome gives to this unit's first member, and to whom it is placed with."""
-    uid = unit.first.worker.uid
-    return next((found for found in outcome.placed if any(e.worker.uid == uid for e, _ in found)), None)
+    return found_for(outcome, unit.first.worker.uid)
 
 
 def _effect(book: Book, found: Found) -> str:
@@ -70,34 +78,80 @@ def _effect(book: Book, found: Found) -> str:
     return f"starts on {shown}"
 
 
-Changed = tuple[str, Callable[[Worker], Worker], Callable[[Run], Run]]
+# Changes of the work itself
 
 
-def _changes_of_work(book: Book, unit: Unit) -> Iterator[Changed]:
-    request = unit.first.ask.request
-    for gpus in range(request.gpus - 1, 0, -1):
-        yield f"ask for {gpus} GPUs instead of {request.gpus}", _asking({"count": gpus}), _same
+@dataclass(frozen=True, slots=True)
+class _Change:
+    said: str
+    worker: Callable[[Worker], Worker] = lambda worker: worker
+    run: Callable[[Run], Run] = lambda run: run
+
+
+def _helpful(turn: Turn, kind: Iterator[_Change]) -> Iterator[Remedy]:
+    """Those of one kind, smallest first, that help."""
+    for change in kind:
+        run = change.run(turn.unit.run)
+        found = turn.with_changes([(change.worker(e.worker), run) for e in turn.unit.members])
+        if found is not None:
+            yield Remedy(change.said, _effect(turn.book, found))
+
+
+def _of_work(turn: Turn) -> Iterator[Iterator[_Change]]:
+    request = turn.unit.first.ask.request
+    steps = range(request.gpus - 1, 0, -1)
+    yield (_Change(f"ask for {n} GPUs instead of {request.gpus}", _asking({"count": n})) for n in steps)
     if request.models:
-        yield "allow any GPU model", _asking({"models": ()}), _same
+        others = [model for model in _models(turn.book) if model not in request.models][:MODELS_MAX]
+        yield (_Change(f"allow the GPU model {m} too", _asking({"models": (*request.models, m)})) for m in others)
+        if len(others) > 1:
+            yield iter((_Change("allow any GPU model", _asking({"models": ()})),))
     if request.healthy_only:
-        yield "allow GPUs at risk", _asking({"healthy_only": False}), _same
-    if request.memory_bytes:
-        yield "ask for no memory in particular", _asking_plain("memory_bytes"), _same
-    if request.cpu_milli:
-        yield "ask for less CPU", _asking_plain("cpu_milli"), _same
-    placement: Mapping[str, Any] = unit.run.spec.get("placement") or {}
-    for part in ("labels", "machines", "spread", "topology"):
+        yield iter((_Change("allow GPUs at risk", _asking({"healthy_only": False})),))
+    yield (
+        _Change(
+            f"ask for {amount / GIB:.1f} GiB of memory instead of {request.memory_bytes / GIB:.1f}",
+            _less("memory_bytes", amount),
+        )
+        for amount in _smaller(turn, "memory_bytes", GIB // 10)
+    )
+    yield (
+        _Change(f"ask for {amount / 1000:g} cores instead of {request.cpu_milli / 1000:g}", _less("cpu_milli", amount))
+        for amount in _smaller(turn, "cpu_milli", 100)
+    )
+
+
+def _models(book: Book) -> list[str]:
+    gpus = (gpu for room in book.fleet.rooms() for gpu in seen_gpus(room.machine))
+    return sorted({str(gpu["model"]) for gpu in gpus if gpu.get("model")})
+
+
+def _smaller(turn: Turn, resource: str, step: int) -> Iterator[int]:
+    """Smaller amounts to try, largest first: what is free where all else fits, then halves."""
+    entry, ledger = turn.unit.first, turn.before.far.ledger
+    asked = int(getattr(entry.ask.request, resource))
+    if not asked:
+        return
+    cpu = resource == "cpu_milli"
+    less = replace(entry.ask.request, cpu_milli=0) if cpu else replace(entry.ask.request, memory_bytes=0)
+    free = (ledger.cpu if cpu else ledger.memory)[mask(ledger, replace(entry.ask, request=less), entry.apart)]
+    most = int(free.max(initial=0)) // step * step
+    if 0 < most < asked:
+        yield most
+    if len(turn.unit.members) > 1:
+        yield from (part for part in (asked // 2, asked // 4, asked // 8) if 0 < part < most)
+
+
+def _of_place(turn: Turn) -> Iterator[Iterator[_Change]]:
+    placement: Mapping[str, Any] = turn.unit.run.spec.get("placement") or {}
+    labels: Mapping[str, Any] = placement.get("labels") or {}
+    for key, value in sorted(labels.items()):
+        yield iter((_Change(f"drop the label {key}={value}", run=_without("labels", key)),))
+    if len(labels) > 1:
+        yield iter((_Change("drop placement.labels", run=_without("labels")),))
+    for part in ("machines", "spread", "topology"):
         if placement.get(part):
-            yield f"drop placement.{part}", _same, _without(part)
-    highest = max((e.run.priority for e in book.queue), default=0)
-    held = max((h.run.priority for h in book.holders), default=unit.priority)
-    if highest > unit.priority or held >= unit.priority:
-        wanted = max(highest, unit.priority) + 1
-        yield f"raise its priority to {wanted}", _same, lambda run: replace(run, priority=wanted)
-
-
-def _same(row: Any) -> Any:
-    return row
+            yield iter((_Change(f"drop placement.{part}", run=_without(part)),))
 
 
 def _asking(news: Mapping[str, Any]) -> Callable[[Worker], Worker]:
@@ -108,26 +162,117 @@ def _asking(news: Mapping[str, Any]) -> Callable[[Worker], Worker]:
     return changed
 
 
-def _asking_plain(name: str) -> Callable[[Worker], Worker]:
-    return lambda worker: replace(worker, request={**worker.request, name: 0})
+def _less(name: str, amount: int) -> Callable[[Worker], Worker]:
+    return lambda worker: replace(worker, request={**worker.request, name: amount})
 
 
-def _without(part: str) -> Callable[[Run], Run]:
+def _without(part: str, key: str | None = None) -> Callable[[Run], Run]:
     def changed(run: Run) -> Run:
-        placement = {k: v for k, v in (run.spec.get("placement") or {}).items() if k != part}
+        placement = dict(run.spec.get("placement") or {})
+        if key is None:
+            del placement[part]
+        else:
+            placement[part] = {k: v for k, v in placement[part].items() if k != key}
         return replace(run, spec={**run.spec, "placement": placement})
 
     return changed
 
 
-def _openings(book: Book, unit: Unit, now: float) -> Iterator[Remedy]:
+# Changes of its place in the queue
+
+
+def _priorities(turn: Turn) -> Iterator[Remedy]:
+    """Higher priorities that help, lowest first: above others that wait, or above what it may then stop."""
+    book, unit = turn.book, turn.unit
+    levels = {-entry.key[0] for entry in book.queue} | book.holders.priorities()
+    above = sorted(level + 1 for level in levels if level >= unit.priority)
+    for wanted in [*above[: PRIORITIES_MAX - 1], *above[PRIORITIES_MAX - 1 :][-1:]]:
+        queue = book.queue.copy()
+        run = replace(unit.run, priority=wanted)
+        for entry in unit.members:
+            queue.put(entry.worker, run)
+        raised = Turn.of(replace(book, queue=queue), turn.now, unit.first.worker.uid)
+        if raised is None or not raised.eligible:
+            continue
+        outcome = raised.outcome()
+        found, said = placed(outcome, unit), ""
+        wait = outcome.waits[-1] if outcome.waits else None
+        if found is None and wait is not None and wait.unit is raised.unit and wait.plan is not None:
+            names = sorted({named(holder.run, unit.run) for holder in wait.plan.workers})
+            found, said = wait.plan.room, f", once it has stopped {', '.join(names[:3])}"
+        if found is not None:
+            yield Remedy(f"raise its priority to {wanted}", _effect(book, found) + said)
+
+
+# Changes of machines, and of what they hold
+
+
+def _openings(turn: Turn) -> Iterator[Remedy]:
     """Cordoned machines that would take it if they were open."""
-    cordoned = sorted((r for r in book.fleet.rooms() if r.machine.cordoned is not None), key=lambda r: r.machine.name)
-    for room in cordoned[:MACHINES_MAX]:
-        book.fleet.put(replace(room, machine=replace(room.machine, cordoned=None)))
-        try:
-            found = placed(decide(book, now), unit)
-        finally:
-            book.fleet.put(room)
+    book, entry = turn.book, turn.unit.first
+    opened = (replace(r, machine=replace(r.machine, cordoned=None)) for r in book.fleet.rooms() if _is_cordoned(r))
+    promising = sorted(
+        (room for room in opened if not refusals(entry.ask, room, entry.apart)), key=lambda room: room.machine.name
+    )
+    for room in promising[:CYCLES_MAX]:
+        found = _with_rooms(turn, [room], book)
         if found is not None:
             yield Remedy(f"uncordon machine {room.machine.name}", _effect(book, found))
+
+
+def _is_cordoned(room: Room) -> bool:
+    return room.machine.cordoned is not None
+
+
+def _with_rooms(turn: Turn, rooms: list[Room], book: Book) -> Found | None:
+    """What a cycle does when these machines are so; the book is as before when this returns."""
+    fleet = turn.book.fleet
+    before = [fleet.room(fleet.row(room.machine.uid)) for room in rooms]
+    for room in rooms:
+        fleet.put(room)
+    try:
+        return placed_by_turn(book, turn.now, turn.unit.first.worker.uid)
+    finally:
+        for room in before:
+            fleet.put(room)
+
+
+def _ends(turn: Turn) -> Iterator[Remedy]:
+    """Runs of one worker whose end would let it start, the first to end first."""
+    unit, book = turn.unit, turn.book
+    if len(unit.members) > 1:
+        return
+    ledger, entry = turn.before.far.ledger, unit.first
+    ask, request = entry.ask, entry.ask.request
+    open_rows = takes(book.fleet, ask)
+    kind = book.fleet.kind(request) & book.fleet.base("usable")
+
+    def enough(rows: Rows, cpu: Ints, memory: Ints, gpus: Bits) -> Any:
+        fits = open_rows[rows] & (ledger.cpu[rows] + cpu >= request.cpu_milli)
+        fits &= ledger.memory[rows] + memory >= request.memory_bytes
+        return fits & (np.bitwise_count((ledger.gpus[rows] | gpus) & kind[rows]) >= request.gpus)
+
+    for holder in book.holders.ending_alone(enough)[:CYCLES_MAX]:
+        if len(book.holders.by_run[holder.run.uid]) > 1:
+            continue
+        room = book.fleet.room(holder.spot.row)
+        left = replace(
+            room,
+            cpu_milli=room.cpu_milli - holder.spot.cpu_milli,
+            memory_bytes=room.memory_bytes - holder.spot.memory_bytes,
+            gpus=room.gpus - frozenset(holder.worker.gpus),
+            owners=room.owners - frozenset(owners_of(holder.worker, holder.run)),
+        )
+        found = _with_rooms(turn, [left], replace(book, holders=book.holders.without([holder.worker.uid])))
+        if found is not None:
+            yield Remedy(
+                f"when {named(holder.run, unit.run)} ends",
+                _effect(book, found) + _by(book, holder.worker.uid, turn.now),
+            )
+
+
+def _by(book: Book, uid: str, now: float) -> str:
+    end = book.holders.end_of(uid)
+    if np.isinf(end) or end <= now:
+        return ""
+    return f", by {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S} UTC"
