@@ -166,15 +166,17 @@ def test_who_waits_for_a_quota_blocks_nobody(acts: list[tuple[str, Any]]) -> Non
         life.act(word, value)
         book, now = life.world.book(), life.world.now
         outcome = decide(book, now)
-        waiting = [e.worker.uid for w in outcome.waits if w.why is Why.QUOTA for e in w.unit.members]
-        others = book.queue.copy()
-        for uid in waiting:
-            if uid not in book.queue.keeping:
+        units = [w.unit for w in outcome.waits if w.why is Why.QUOTA]
+        gangs = {unit.run.uid for unit in units if unit.gang}  # nobody of a gang starts before those it needs
+        waiting = {e.worker.uid for unit in units for e in unit.members}
+        waiting |= {e.worker.uid for e in book.queue if e.run.uid in gangs}
+        if not waiting & book.queue.keeping.keys():
+            others, whole = book.queue.copy(), book.queue
+            for uid in waiting:
                 others.drop(uid)
-        if all(uid not in book.queue.keeping for uid in waiting):
-            book.queue, before = others, book.queue
+            book.queue = others
             alone = {e.worker.uid for found in decide(book, now).placed for e, _ in found}
-            book.queue = before
+            book.queue = whole
             assert alone == {e.worker.uid for found in outcome.placed for e, _ in found}
         life.world.cycle()
         life.world.start_all()
