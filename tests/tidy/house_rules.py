@@ -19,6 +19,7 @@ ENVIRONMENT_READERS = {
     "src/moorage/app/commands.py": "entry point: hands the environment to settings as a mapping",
     "src/moorage/agent/main.py": "entry point: what workers inherit is handed on as a mapping",
     "src/moorage/cli/main.py": "entry point: hands the environment on as a mapping",
+    "src/moorage/client/environment.py": "entry point: where a program's client is without arguments, as a mapping",
     "src/moorage/runners/library/environment.py": "entry point: what a library's servers inherit from its program",
 }
 """Files of src that may look at the process's environment, and why."""

@@ -53,6 +53,13 @@ def find_address(
     )
 
 
+def unread(cause: OSError | ValueError) -> str:
+    """Why a file could not be read, without its name, which the message has already."""
+    if isinstance(cause, OSError):
+        return (cause.strerror or str(cause)).lower()
+    return "it is not UTF-8 text" if isinstance(cause, UnicodeDecodeError) else str(cause)
+
+
 def _home(home: str | Path | None, env: Mapping[str, str]) -> Path | None:
     if home is not None:
         return Path(home).expanduser()
@@ -70,7 +77,7 @@ def _recorded(home: Path | None) -> dict[str, Any]:
     except FileNotFoundError:
         return {name: _line(home / name) for name in ("url", "token")}
     except (OSError, ValueError) as error:
-        raise InvalidSpec(f"cannot read {path}: {error}", remedy="`moor up` writes it anew") from error
+        raise InvalidSpec(f"cannot read {path}: {unread(error)}", remedy="`moor up` writes it anew") from error
     return found if isinstance(found, dict) else {}
 
 

@@ -9,6 +9,7 @@ from moorage.client.address import Address, find_address
 from moorage.client.calls import Transport
 from moorage.client.deployments import AsyncDeployments
 from moorage.client.drives import AsyncDrives
+from moorage.client.environment import environment
 from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
 from moorage.client.namespaces import AsyncNamespaces, AsyncQuotas
@@ -29,14 +30,21 @@ def base_headers(token: str | None) -> dict[str, str]:
     return {**own, "Authorization": f"Bearer {token}"} if token else own
 
 
+def surroundings(home: str | Path | None, transport: Transport | None) -> Mapping[str, str] | None:
+    """The environment, for a client that is not told otherwise: neither a home nor how its calls travel."""
+    return environment() if home is None and transport is None else None
+
+
 class AsyncClient:
-    """A control plane, from an event loop.
+    """A control plane, from an event loop. Without arguments it is the one that `moor` talks to in the same shell.
 
     Args:
-        url: address of the control API; None: that in `home`, else http://127.0.0.1:7420.
-        token: proves who asks; None: that in `home`, if it is for this address.
+        url: address of the control API; None: MOORAGE_URL of the environment, else that in `home`, else
+            http://127.0.0.1:7420.
+        token: proves who asks; None: MOORAGE_TOKEN, else that in `home`, if it is for this address.
         namespace: where names are looked up.
-        home: directory that `moor up` writes `client.json` to; None reads none.
+        home: directory that `moor up` writes `client.json` to, and then no variable is looked at; None: MOORAGE_HOME,
+            else `.moorage` in the user's home.
         timeout_s: seconds for one request.
         transport: how calls travel, instead of HTTP (tests).
     """
@@ -51,7 +59,7 @@ class AsyncClient:
         timeout_s: float = 30.0,
         transport: Transport | None = None,
     ) -> None:
-        self.address: Address = find_address(url, token, home)
+        self.address: Address = find_address(url, token, home, surroundings(home, transport))
         travels = transport or AsyncTransport(self.address.url, base_headers(self.address.token))
         self._session = Session(travels, namespace, timeout_s)
         self.deployments = AsyncDeployments(self._session)

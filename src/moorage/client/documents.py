@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from moorage.client.address import unread
 from moorage.domain.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSpec(f"cannot read {path}: {error}", remedy="name a spec file (YAML or JSON)") from error
+        raise InvalidSpec(f"cannot read {path}: {unread(error)}", remedy="name a spec file (YAML or JSON)") from error
 
 
 def _only(documents: list["Document"], source: str) -> "Document":

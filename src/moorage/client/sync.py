@@ -12,10 +12,10 @@ into `sync.pyi` by `tools/generate_sync_client.py`.
 import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, cast, get_args
 
 from moorage.client.address import find_address
-from moorage.client.aio import AsyncClient, base_headers
+from moorage.client.aio import AsyncClient, base_headers, surroundings
 from moorage.client.applied import AsyncApplied
 from moorage.client.deployments import AsyncDeployments
 from moorage.client.drives import AsyncDrives
@@ -70,7 +70,7 @@ def blocking(source: type[Any]) -> Callable[[type[Any]], type[Any]]:
 
 
 def _blocked(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
+    @_presented(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         work: Any = method(self._inner, *args, **kwargs)
         if isinstance(work, AsyncGenerator):
@@ -80,6 +80,21 @@ def _blocked(method: Callable[..., Any]) -> Callable[..., Any]:
         return made(value) if made is not None else value
 
     return call
+
+
+def _presented(method: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Shown like the method; what is an asynchronous generator there is an iterator here."""
+
+    def present(call: Callable[..., Any]) -> Callable[..., Any]:
+        shown: Any = functools.wraps(method)(call)
+        if inspect.isasyncgenfunction(method):
+            item = get_args(method.__annotations__.get("return"))[:1] or (Any,)
+            answer = Iterator[item[0]]  # type: ignore[valid-type]  # known at run time only
+            shown.__annotations__ = {**method.__annotations__, "return": answer}
+            shown.__signature__ = inspect.signature(method).replace(return_annotation=answer)
+        return cast(Callable[..., Any], shown)
+
+    return present
 
 
 _MADE: dict[str, type[Any]] = {}
@@ -191,7 +206,7 @@ class Client(_Blocking):
         timeout_s: float = 30.0,
         transport: Any = None,
     ) -> None:
-        address = find_address(url, token, home)
+        address = find_address(url, token, home, surroundings(home, transport))
         travels = transport or BlockingTransport(address.url, base_headers(address.token))
         self._take(AsyncClient(address.url, address.token, namespace=namespace, timeout_s=timeout_s, transport=travels))
         self._inner.address = address

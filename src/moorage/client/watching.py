@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.client.calls import Transport
+from moorage.client.calls import NoAnswer, Transport
 from moorage.client.session import INTERVAL_S
 from moorage.client.waiting import Done, Failed, Verdict
 from moorage.domain.errors import MoorageError, NotFound, WaitFailed, WaitTimeout
@@ -96,6 +96,7 @@ async def watch(what: Watch, look: Callable[[float], Awaitable[Sight]], transpor
     until = None if what.timeout_s is None else began + what.timeout_s
     last: Json = {}
     said = "was never read"
+    reached = False
     while True:
         left_s = POLL_LIMIT_S if until is None else until - transport.monotonic()
         try:
@@ -103,8 +104,10 @@ async def watch(what: Watch, look: Callable[[float], Awaitable[Sight]], transpor
         except MoorageError as error:
             if not _passing(error):
                 raise
-            said = error.message
+            reached = reached or not isinstance(error.__cause__, NoAnswer)
+            said = error.message if reached else f"the control plane was never reached; {error.message}"
         else:
+            reached = True
             last = sight.object
             if what.on_status is not None:
                 what.on_status(last)

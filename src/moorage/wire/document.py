@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from moorage.wire.fields import Name, Part, TextMap
+from moorage.wire.fields import Annotations, Labels, Name, Part
 from moorage.wire.problems import invalid, problems
 
 
@@ -18,8 +18,8 @@ class Document(Part):
     kind: str
     name: Name
     namespace: Name = "default"
-    labels: TextMap = Field(default_factory=dict)
-    annotations: TextMap = Field(default_factory=dict)
+    labels: Labels = Field(default_factory=dict)
+    annotations: Annotations = Field(default_factory=dict)
 
     def __init__(self, **fields: Any) -> None:
         try:

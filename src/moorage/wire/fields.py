@@ -4,10 +4,11 @@ What a value may look like is decided in `domain.units` and `domain.ids`; this m
 to the published JSON Schema. Called by the document modules beside it.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from moorage.domain import ids, limits, units
@@ -84,6 +85,35 @@ def _some_time(value: Any) -> float:
     return seconds
 
 
+LABEL_KEY_MAX, LABEL_VALUE_MAX, ANNOTATION_MAX = 253, 63, 65_536
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?")
+_LABEL_FORM = "letters, digits, '-', '_', '.' and '/', beginning and ending with a letter or digit"
+
+
+def _label_key(key: str) -> None:
+    if len(key) > LABEL_KEY_MAX or not _LABEL.fullmatch(key):
+        raise ValueError(f"{key[:60]!r} cannot be a key here: use 1 to {LABEL_KEY_MAX} {_LABEL_FORM}")
+
+
+def _labels(value: dict[str, str]) -> dict[str, str]:
+    for key, text in value.items():
+        _label_key(key)
+        if text and (len(text) > LABEL_VALUE_MAX or not _LABEL.fullmatch(text)):
+            raise ValueError(
+                f"{text[:60]!r} cannot be the value of label {key}: use up to {LABEL_VALUE_MAX} {_LABEL_FORM}; "
+                "longer texts go into annotations"
+            )
+    return value
+
+
+def _annotations(value: dict[str, str]) -> dict[str, str]:
+    for key, text in value.items():
+        _label_key(key)
+        if len(text) > ANNOTATION_MAX or "\0" in text:
+            raise ValueError(f"the value of annotation {key} has more than {ANNOTATION_MAX} characters, or a NUL")
+    return value
+
+
 _DURATION_SCHEMA = {
     "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "examples": ["30s", "15m", "1h30m", "100ms"]}],
     "description": "a duration: 30s, 15m, 1h30m, or a number of seconds",
@@ -132,6 +162,10 @@ TextMap = Annotated[
     BeforeValidator(_text_map),
     WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
 ]
+Labels = Annotated[TextMap, AfterValidator(checked(_labels, "labels"))]
+"""What lists are narrowed by."""
+Annotations = Annotated[TextMap, AfterValidator(checked(_annotations, "annotations"))]
+"""What programs note about an object."""
 Argv = Annotated[
     list[str],
     BeforeValidator(_argv),

@@ -160,9 +160,22 @@ class Runtime(Part):
     @field_validator("env", "secrets")
     @classmethod
     def _variable_names(cls, value: dict[str, str]) -> dict[str, str]:
-        for key in value:
-            if not key or "=" in key or "\0" in key:
-                raise ValueError(f"{key!r} cannot be the name of an environment variable")
+        for key, text in value.items():
+            if not key or "=" in key or "\0" in key or any(c.isspace() for c in key):
+                raise ValueError(
+                    f"{key!r} cannot be the name of an environment variable: it needs a name without '=', blanks or NUL"
+                )
+            if "\0" in text:
+                raise ValueError(f"the value of {key} has a NUL in it, which no variable can hold")
+        return value
+
+    @field_validator("command")
+    @classmethod
+    def _names_a_program(cls, value: list[str]) -> list[str]:
+        if value and not value[0].strip():
+            raise ValueError("its first word is empty, and names no program: [python3, -m, server]")
+        if any("\0" in word for word in value):
+            raise ValueError("an argument has a NUL in it, which no program can be given")
         return value
 
     @model_validator(mode="after")

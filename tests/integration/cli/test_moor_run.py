@@ -257,7 +257,7 @@ def test_init_writes_a_run_that_is_valid_with_every_hint_taken(api: StubApi, tmp
     assert main(["validate", str(path)], api.env) == 0
     lines = path.read_text().splitlines()[2:]
     hinted = [line.replace("# ", "", 1) if line.strip().startswith("# ") else line for line in lines]
-    kept = [line for line in hinted if not line.strip().startswith(("array", "image", "runner"))]
+    kept = [line for line in hinted if not line.strip().startswith(("array", "depends_on", "image", "runner"))]
     path.write_text("\n".join(kept))
     assert main(["validate", str(path)], api.env) == 0
 

@@ -1,11 +1,13 @@
 """Which control plane is meant, and that a token goes nowhere else."""
 
+import inspect
 import json
 
 import pytest
 
-from moorage.client import Client
+from moorage.client import AsyncClient, Client
 from moorage.client.address import DEFAULT_URL, find_address
+from moorage.client.sync import Deployments, Events, Runs, Workers
 from moorage.domain.errors import InvalidSpec
 
 
@@ -66,3 +68,31 @@ def test_a_client_of_an_environment_knows_the_gateway(home):
     with Client.from_environment({"MOORAGE_HOME": str(home)}) as client:
         assert client.gateway_url == "http://127.0.0.1:9002"
         assert client.url == "http://127.0.0.1:9001"
+
+
+@pytest.mark.parametrize("make", [Client, AsyncClient])
+def test_a_client_without_arguments_is_the_one_that_the_commands_use(make, home, monkeypatch):
+    monkeypatch.delenv("MOORAGE_URL", raising=False)
+    monkeypatch.delenv("MOORAGE_TOKEN", raising=False)
+    monkeypatch.setenv("MOORAGE_HOME", str(home))
+    assert (make().url, make().address.token, make().gateway_url) == (
+        "http://127.0.0.1:9001",
+        "secret",
+        "http://127.0.0.1:9002",
+    )
+    monkeypatch.setenv("MOORAGE_URL", "http://b:1")
+    assert make().url == "http://b:1"
+    assert (make("http://a:1", "given").url, make("http://a:1", "given").address.token) == ("http://a:1", "given")
+
+
+@pytest.mark.parametrize("make", [Client, AsyncClient])
+def test_a_client_that_is_given_a_home_looks_at_no_variable(make, home, monkeypatch):
+    monkeypatch.setenv("MOORAGE_URL", "http://b:1")
+    monkeypatch.setenv("MOORAGE_TOKEN", "of another")
+    assert (make(home=home).url, make(home=home).address.token) == ("http://127.0.0.1:9001", "secret")
+
+
+def test_what_a_blocking_client_gives_line_by_line_is_shown_as_an_iterator():
+    for method in (Client.logs, Runs.logs, Workers.logs, Deployments.logs, Events.follow):
+        assert "Iterator" in str(inspect.signature(method).return_annotation)
+        assert "Async" not in str(inspect.signature(method).return_annotation)

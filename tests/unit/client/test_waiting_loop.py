@@ -94,7 +94,7 @@ def test_unknown_words_keep_polling_until_the_time_out():
 def test_an_unreachable_server_is_asked_until_the_time_out_and_neither_shorter_nor_longer():
     script = Script(httpx.ConnectError("refused"))
     clock = FakeTime()
-    with pytest.raises(WaitTimeout, match="no control plane answers") as caught:
+    with pytest.raises(WaitTimeout, match="never reached; no control plane answers") as caught:
         client_of(script, clock).deployments.wait("gemma", "ready", timeout_s=30)
     assert clock.now == 1030
     assert script.taken == 31

@@ -104,3 +104,47 @@ def test_a_worker_is_not_lost_for_a_silence_that_is_none() -> None:
 @pytest.mark.parametrize("name", ["ttl_after_finished", "preempt_grace"])
 def test_where_no_time_means_at_once_it_is_allowed(name: str) -> None:
     assert run(**{name: 0})[name] == 0.0
+
+
+def test_a_program_of_no_name_is_refused() -> None:
+    for word in ("", "  "):
+        assert "first word is empty" in refusal(run, {"runtime": {"command": [word, "x"]}})["message"]
+        assert refusal(serve, runtime={"command": [word]})["path"] == "runtime.command"
+    assert "NUL" in refusal(run, {"runtime": {"command": ["a", "b\0"]}})["message"]
+
+
+@pytest.mark.parametrize("labels", [{"a b": "x"}, {"": "x"}, {"a": "x y"}, {"a": "-x"}, {"a": "x" * 64}, {"a\n": "x"}])
+def test_labels_are_words_that_a_selector_can_name(labels: dict[str, str]) -> None:
+    problem = refusal(run, labels=labels)
+    assert problem["path"] == "labels"
+    assert "letters, digits" in problem["message"]
+
+
+def test_good_labels_stay_and_annotations_may_be_texts() -> None:
+    good = {"team": "search", "moorage.io/tier": "a_b.c-1", "empty": ""}
+    assert run(labels=good)["labels"] == good
+    assert run(annotations={"note": "any text: ü!"})["annotations"] == {"note": "any text: ü!"}
+    assert refusal(run, annotations={"a b": "x"})["path"] == "annotations"
+
+
+@pytest.mark.parametrize("env", [{"A B": "1"}, {"A\t": "1"}, {"A=B": "1"}, {"A": "1\0"}, {"": "1"}])
+def test_variables_that_no_process_can_be_given_are_refused(env: dict[str, str]) -> None:
+    assert refusal(run, {"runtime": {"command": ["x"], "env": env}})["path"] == "groups[0].runtime.env"
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"groups": []}, "must not be empty"),
+        ({"groups": [{**GROUP, "count": 0}]}, "must be at least 1, not 0"),
+        ({"groups": [{**GROUP, "depends_on": ["one"]}]}, "write it as {group: GROUP, condition: running}"),
+        ({"after": ["prep"]}, "write it as {run: RUN, condition: completed}"),
+        ({"groups": [{**GROUP, "expose": [8080]}]}, "write it as {port: PORT, protocol: http, external: false}"),
+        ({"groups": [{**GROUP, "count": "many"}]}, "must be a whole number, not 'many'"),
+        ({"priority": "9" * 5000}, "must be"),
+    ],
+)
+def test_a_mistake_is_told_in_our_words_with_how_to_write_it(parts: dict[str, Any], told: str) -> None:
+    message = refusal(run, **parts)["message"]
+    assert told in message
+    assert len(message) < 200

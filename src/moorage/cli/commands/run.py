@@ -91,7 +91,7 @@ def _of_options(namespace: str, argv: list[str], given: dict[str, Any]) -> Any:
     if not argv:
         raise InvalidSpec("nothing to run", remedy="give the command after --, or a file with -f")
     contained = given["image"] is not None or given["runner"] in ("podman", "docker")
-    given["name"] = given["name"] or f"{name_of(Path(argv[0]).name)[:50]}-{os.urandom(SUFFIX_BYTES).hex()}"
+    given["name"] = given["name"] or f"{name_of(Path(argv[0]).name, 'run')[:50]}-{os.urandom(SUFFIX_BYTES).hex()}"
     given["workdir"] = given["workdir"] or (None if contained else str(Path.cwd()))  # as if started here by hand
     given["env"] = env_of(given["env"])
     given["secrets"] = env_of(given["secrets"], "--secret")

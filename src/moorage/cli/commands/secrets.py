@@ -51,9 +51,16 @@ def list_all(session: Session) -> None:
 @click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--from-file", "files", multiple=True, metavar="KEY=PATH", help="A key's value is the file's text.")
 @click.option("--from-env", "variables", multiple=True, metavar="KEY[=VARIABLE]", help="... or that of a variable.")
+@click.option("--allow-empty", is_flag=True, help="Set it although a value is empty.")
 @command
 def set_one(
-    session: Session, *, name: str, pairs: tuple[str, ...], files: tuple[str, ...], variables: tuple[str, ...]
+    session: Session,
+    *,
+    name: str,
+    pairs: tuple[str, ...],
+    files: tuple[str, ...],
+    variables: tuple[str, ...],
+    allow_empty: bool,
 ) -> None:
     """Set a secret, with exactly the keys given; without any, the key `value` is read from standard input.
 
@@ -67,6 +74,11 @@ def set_one(
     }
     if not (pairs or files or variables):
         values = {"value": _standard_input()}
+    empty = sorted(key for key, value in values.items() if not value)
+    if empty and not allow_empty:
+        raise InvalidSpec(
+            f"the value of {', '.join(empty)} is empty", remedy="check where it comes from, or add --allow-empty"
+        )
     made = session.client.secrets.set(name, values)
     session.show_text(made, lambda: f"{name}: set ({', '.join(made['keys'])}), version {made['version']}")
 

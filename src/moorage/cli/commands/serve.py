@@ -109,10 +109,10 @@ def _built_in(source: str, name: str) -> list[str]:
     return [*argv, "--alias", name]
 
 
-def name_of(raw: str) -> str:
-    """A good name made of a file's or a command's."""
+def name_of(raw: str, otherwise: str = "model") -> str:
+    """A good name made of a file's or a command's; `otherwise` where nothing in it is good."""
     name = "".join(c if c.isascii() and c.isalnum() else "-" for c in raw.lower()).strip("-")[:63].strip("-")
-    return name or "model"
+    return name or otherwise
 
 
 def env_of(pairs: tuple[str, ...], option: str = "--env") -> dict[str, str]:

@@ -8,6 +8,7 @@ import click
 
 from moorage.cli.output import Column, Table
 from moorage.cli.session import Session, command, examples
+from moorage.client.address import unread
 from moorage.domain.errors import Conflict, InvalidSpec
 
 TEMPLATE = """\
@@ -51,9 +52,13 @@ name: {name}
 groups:
   - name: worker
     count: 1                      # or total_gpus: 12, planned evenly over the machines there are
+    # depends_on: [{{group: data, condition: running}}]      # running | healthy; not in a gang
     runtime:
       command: [python3, train.py]
       # env: {{SEED: "7"}}
+      # secrets: {{HF_TOKEN: hf-token}}       # a variable whose value is a secret (`moor secrets set hf-token`)
+      # configs: [{{path: /etc/train.toml, content: "steps = 100"}}]
+      # mounts: [{{source: ./data, target: /data, read_only: true}}]
       # workdir: .                # from this file's folder
       # image: docker.io/library/debian:12
       # runner: podman            # process | podman | docker
@@ -63,6 +68,7 @@ groups:
       memory: 2GiB
       # gpus: {{count: 1, memory: 24GiB}}
     restart_policy: OnFailure     # OnFailure | Always | Never
+    # expose: [{{port: 8080, protocol: http, external: false}}]     # http | tcp | udp
 restart: {{backoff: 10s, budget: 10, reset_after: 10m}}
 # gang: true                      # all workers start together or not at all, and meet at MASTER_ADDR:MASTER_PORT
 # array: {{count: 20, max_parallel: 4}}           # the same worker many times, each with its MOORAGE_ARRAY_INDEX
@@ -71,6 +77,8 @@ restart: {{backoff: 10s, budget: 10, reset_after: 10m}}
 # priority: 0
 # schedule: {{cron: "0 3 * * *", timezone: UTC}}
 # placement: {{labels: {{pool: gpu}}}}
+# drives: [{{name: data, target: /drive}}]        # `moor drives`; place: true copies it to the worker's machine
+# identity: true                  # each worker gets a certificate that says who it is
 """
 TEMPLATES = {"deployment": TEMPLATE, "run": RUN_TEMPLATE}
 
@@ -132,6 +140,6 @@ def read_documents(source: str) -> list[Any]:
         text = sys.stdin.read() if source == "-" else Path(source).read_text()
     except (OSError, UnicodeDecodeError) as cause:
         raise InvalidSpec(
-            f"cannot read {source}: {cause}", remedy="give a YAML or JSON file, or - for stdin"
+            f"cannot read {source}: {unread(cause)}", remedy="give a YAML or JSON file, or - for stdin"
         ) from cause
     return list(parse_documents(text, source="standard input" if source == "-" else source, base=str(base)))
