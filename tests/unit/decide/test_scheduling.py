@@ -216,7 +216,7 @@ def test_a_run_that_is_to_end_gets_no_place() -> None:
             (room(),),
             Request(memory_bytes=64 * GIB),
             "place.never_fits",
-            {"why": "asks for 64.0 GiB of memory, lab has 8.0"},
+            {"why": "asks for 64.0 GiB of memory, lab has 8.0 GiB"},
         ),
         ((room(gpus=(gpu(0),)),), Request(gpus=2), "place.never_fits", {"why": "asks for 2 x GPU, lab has 1"}),
         ((room(gpus=(gpu(0),), held=(0,)),), Request(gpus=1), "place.no_machine_fits", {"ready": 1, "total": 1}),

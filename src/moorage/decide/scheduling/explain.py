@@ -28,6 +28,7 @@ from moorage.domain.catalogue import ANOTHER_NAMESPACE
 from moorage.domain.nouns import Run
 from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import MachineState
+from moorage.domain.units import show_size
 
 ALL_MACHINES_MAX = 32
 """Machines up to which a worker's row lists every one; of more it lists examples of each set of reasons."""
@@ -174,9 +175,6 @@ def _never(ask: Ask, room: Room) -> str | None:
     if request.cpu_milli > room.limit_cpu_milli:
         return f"asks for {request.cpu_milli / 1000:g} cores, {name} has {room.limit_cpu_milli / 1000:g}"
     if request.memory_bytes > room.limit_memory_bytes:
-        return (
-            f"asks for {request.memory_bytes / 2**30:.1f} GiB of memory, {name} has "
-            f"{room.limit_memory_bytes / 2**30:.1f}"
-        )
+        return f"asks for {show_size(request.memory_bytes)} of memory, {name} has {show_size(room.limit_memory_bytes)}"
     kind = [g for g in seen_gpus(room.machine) if matches(request, g)]
     return f"asks for {request.gpus} x {wanted(request)}, {name} has {len(kind)}" if len(kind) < request.gpus else None

@@ -16,6 +16,7 @@ from moorage.decide.scheduling.means import means_refusals, port_owner, suits
 from moorage.decide.scheduling.snapshot import Ask, Request, Room, Topology
 from moorage.domain.nouns import Machine
 from moorage.domain.reasons import Reason, reason
+from moorage.domain.units import show_size
 
 _DETAIL = {"node.not_ready": "state", "node.cordoned": "why", "node.refuses_runs": "why", "node.pressure": "condition"}
 """The param of each reason that closes a machine."""
@@ -209,5 +210,5 @@ def wanted(request: Request) -> str:
     parts = [request.vendor or "", " or ".join(request.models)]
     text = " ".join(p for p in parts if p) or "GPU"
     if request.gpu_memory_bytes:
-        text += f" with at least {request.gpu_memory_bytes / 2**30:.0f} GiB"
+        text += f" with at least {show_size(request.gpu_memory_bytes)}"
     return text
