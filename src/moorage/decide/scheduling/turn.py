@@ -52,7 +52,7 @@ class Turn:
         return work.outcome()
 
     def with_changes(self, members: Sequence[tuple[Worker, Run]]) -> Found | None:
-        """The place it gets when its members' rows are these; None: it waits.
+        """The place it gets when these rows are so, its members' first; None: it waits.
 
         Their place in the queue is the same as before.
         """
@@ -62,7 +62,7 @@ class Turn:
         for worker, run in members:
             queue.put(worker, run)
         changed = [entry for worker, _ in members if (entry := queue.get(worker.uid)) is not None]
-        if self._mix(changed) != self.before.mix:
+        if len(members) > len(self.unit.members) or self._mix(changed) != self.before.mix:
             whole = self.book.queue.copy()
             for worker, run in members:
                 whole.put(worker, run)

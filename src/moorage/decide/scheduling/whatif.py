@@ -17,7 +17,7 @@ from moorage.decide.scheduling.explain import named
 from moorage.decide.scheduling.feasible import mask, refusals, takes
 from moorage.decide.scheduling.fleet import Bits, Ints, Rows, seen_gpus
 from moorage.decide.scheduling.gang import Found
-from moorage.decide.scheduling.order import Unit
+from moorage.decide.scheduling.order import Entry, Unit
 from moorage.decide.scheduling.snapshot import Room, owners_of
 from moorage.decide.scheduling.turn import Turn, found_for, placed_by_turn
 from moorage.decide.scheduling.waiting import Outcome, Wait
@@ -92,9 +92,16 @@ def _helpful(turn: Turn, kind: Iterator[_Change]) -> Iterator[Remedy]:
     """Those of one kind, smallest first, that help."""
     for change in kind:
         run = change.run(turn.unit.run)
-        found = turn.with_changes([(change.worker(e.worker), run) for e in turn.unit.members])
+        found = turn.with_changes([(change.worker(e.worker), run) for e in _of_run(turn)])
         if found is not None:
             yield Remedy(change.said, _effect(turn.book, found))
+
+
+def _of_run(turn: Turn) -> list[Entry]:
+    """Every waiting worker of its run: a spec is changed for all of them."""
+    members = {entry.worker.uid for entry in turn.unit.members}
+    mates = (entry for entry in turn.book.queue if entry.run.uid == turn.unit.run.uid)
+    return [*turn.unit.members, *(entry for entry in mates if entry.worker.uid not in members)]
 
 
 def _of_work(turn: Turn) -> Iterator[Iterator[_Change]]:
@@ -189,7 +196,7 @@ def _priorities(turn: Turn) -> Iterator[Remedy]:
     for wanted in [*above[: PRIORITIES_MAX - 1], *above[PRIORITIES_MAX - 1 :][-1:]]:
         queue = book.queue.copy()
         run = replace(unit.run, priority=wanted)
-        for entry in unit.members:
+        for entry in _of_run(turn):
             queue.put(entry.worker, run)
         raised = Turn.of(replace(book, queue=queue), turn.now, unit.first.worker.uid)
         if raised is None or not raised.eligible:
