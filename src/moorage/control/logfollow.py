@@ -8,7 +8,7 @@ that died silently, since the rows say that as well, nor for ever for a machine 
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moorage.control.loglines import LogLine, LogOptions, LogSubject, event, merged, recorded, shown
 from moorage.control.logrelay import Followed, LogRelay, Wanted
@@ -27,6 +27,8 @@ SETTLE_S = 0.3
 """So long the first lines of other workers are waited for, to be put in order by time."""
 LAST_WORDS_S = 10.0
 """After its end, so long the rest of a log is waited for where its machine does not say that there is no more."""
+CATCH_UP_LINES = 1000
+"""Of one answer of an attempt that was over before it was seen."""
 FROM_START = 0
 """`after` of a reader that has seen nothing: agents number lines from 1."""
 
@@ -71,6 +73,7 @@ class Following:
         self._subject = subject
         self._options = options
         self._reels: dict[tuple[str, int], _Reel] = {}
+        self._taken_up: dict[str, int] = {}
         self._news = asyncio.Event()
         self._changed = True
         self._root = ""
@@ -157,6 +160,10 @@ class Following:
         self._told_status = look.status
         begin = {w.uid for w in self._begin_with(look)} if first else {w.uid for w in look.workers}
         for worker in look.workers:
+            if not first:
+                await self._catch_up(worker, look)
+            started = worker.machine is not None and worker.state not in NO_LOG_YET
+            self._taken_up[worker.uid] = worker.attempt if started else worker.attempt - 1
             place = (worker.uid, worker.epoch)
             if reel := self._reels.get(place):
                 reel.worker = worker
@@ -166,6 +173,19 @@ class Following:
             self._over_at = self._clock.monotonic()
         unsaid = look.over or before == look.status or (first and look.status != DeploymentStatus.PAUSED)
         return [] if unsaid or self._subject.deployment is None else [LogLine("event", f"{look.status}{look.why}")]
+
+    async def _catch_up(self, worker: Worker, look: Look) -> None:
+        """Attempts that began and were over between two looks are read all the same, from where they were."""
+        for attempt in range(self._taken_up.get(worker.uid, 0) + 1, worker.attempt):
+            place = await self._sight.place(look, worker, attempt)
+            if place.machine is None:
+                continue  # it was on no machine, or on one that is gone
+            look.machines.setdefault(place.machine, place.called)
+            wanted = Wanted(lines=CATCH_UP_LINES, after=FROM_START, attempt=attempt, grep=self._options.grep)
+            followed = self._relay.follow(place.machine, worker.uid, wanted, self._news.set)
+            then = replace(worker, attempt=attempt, epoch=-attempt)  # of no placement that the rows show
+            opening = event(then, f"attempt {attempt}") if attempt > 1 else None
+            self._reels[worker.uid, then.epoch] = _Reel(then, place.machine, followed, opening)
 
     def _begin_with(self, look: Look) -> list[Worker]:
         if self._subject.deployment is not None:

@@ -115,7 +115,7 @@ class Sight:
         else:
             chosen, what = _now(look, subject), None
         if chosen:
-            return [await self._place(look, worker, attempt) for worker, attempt in chosen]
+            return [await self.place(look, worker, attempt) for worker, attempt in chosen]
         if what is None:
             raise NotFound(
                 f"{subject.name} has no log yet: nothing of it was started",
@@ -124,7 +124,8 @@ class Sight:
             )
         raise NotFound(f"{subject.name} has {what}", remedy=f"see moor history {subject.name}", target=subject.name)
 
-    async def _place(self, look: Look, worker: Worker, attempt: int) -> Place:
+    async def place(self, look: Look, worker: Worker, attempt: int) -> Place:
+        """Where the log of one attempt is."""
         if attempt == worker.attempt and worker.machine is not None:
             return Place(worker, attempt, worker.machine, look.machine(worker.machine))
         name = worker.machine_name if attempt == worker.attempt else await self._machine_then(worker, attempt)

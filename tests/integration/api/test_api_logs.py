@@ -9,8 +9,10 @@ from api_world import Client, Exchange, poll_pause, until
 from conftest import World
 
 from moorage.control.logrelay import RESEND_S, TIMEOUT_S
-from moorage.domain.nouns import Deployment, Worker
+from moorage.domain.changes import Change, Step, Update
+from moorage.domain.nouns import Deployment, Run, Worker
 from moorage.domain.reasons import reason
+from moorage.domain.states import WorkerState
 from moorage.wire.agent import LogRequest
 
 BASE = "/api/v1/namespaces/default"
@@ -28,6 +30,7 @@ class LogAgent:
     previous: dict[str, list[str]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
+    earlier: dict[int, list[str]] = field(default_factory=dict)
     asked: list[LogRequest] = field(default_factory=list)
 
     async def serve(self) -> None:
@@ -42,6 +45,10 @@ class LogAgent:
     def _answer(self, question: LogRequest) -> dict[str, Any]:
         if question.worker in self.lost:
             return {"ended": True, "absent": True}
+        if question.attempt in self.earlier:
+            whole = self.earlier[question.attempt][question.after or 0 :]
+            first = (question.after or 0) + 1
+            return {"lines": whole, "first_seq": first, "next_seq": first + len(whole), "ended": True}
         whole = (self.previous if question.previous else self.logs).get(question.worker, [])
         first = max(1, len(whole) - question.lines + 1) if question.after is None else question.after + 1
         lines = whole[first - 1 : first - 1 + question.lines]
@@ -224,6 +231,30 @@ async def test_following_goes_on_across_a_crash_a_pause_and_a_wake_and_ends_with
     assert answer.status == 200
     assert shown(stream) == ["a0", "a1", "a2", "a3: last words", "b0", "c0", "c1: bye"]
     assert shown(stream, "event")[-1] == "gemma is over: stopped: Stopped by a person"
+    await stop(serving)
+
+
+async def test_an_attempt_that_began_and_failed_between_two_looks_is_read_all_the_same(world: World) -> None:
+    await world.rows.machine("lab-1")
+    agent = LogAgent(world, "mch-lab-1", await world.agent("lab-1"), earlier={1: ["first", "failed"]})
+    serving = asyncio.create_task(agent.serve())
+    await world.rows.create(Run(uid="run-1", name="train"))
+    worker = await world.rows.create(Worker(uid="wrk-1", name="train-0", run="run-1"))
+    stream = world.admin.open("GET", f"{BASE}/runs/train/logs?follow=true", headers=NDJSON)
+    await until(lambda: shown(stream, "heartbeat"))
+    row = await world.rows.load(worker)
+    placed = Update("Worker", row.uid, row.version, notes=(reason("worker.placed", machine="lab-1"),))
+    up, down, again = (
+        (WorkerState.PREPARING, "picked_up"),
+        (WorkerState.FAILED, "failed"),
+        (WorkerState.PENDING, "restart"),
+    )
+    steps = tuple(Step(to, trigger, reason("prepare.started")) for to, trigger in (up, down, again))
+    await world.deps.store.commit(Change((placed,), "test"))
+    row = await world.rows.load(worker)
+    await world.deps.store.commit(Change((Update("Worker", row.uid, row.version, steps, {"attempt": 2}),), "test"))
+    await until(lambda: shown(stream) == ["first", "failed"])
+    await stream.hang_up()
     await stop(serving)
 
 
