@@ -41,7 +41,7 @@ class Remedy:
 
 
 def remedies(book: Book, unit: Unit, now: float, turn: Turn | None = None) -> list[Remedy]:
-    """Every single change after which this unit starts at once, or as soon as what it then may stop is gone."""
+    """Every single change after which this unit starts at once."""
     turn = turn or Turn.of(book, now, unit.first.worker.uid)
     if turn is None or not turn.eligible:
         return []
@@ -189,7 +189,7 @@ def _without(part: str, key: str | None = None) -> Callable[[Run], Run]:
 
 
 def _priorities(turn: Turn) -> Iterator[Remedy]:
-    """Higher priorities that help, lowest first: above others that wait, or above what it may then stop."""
+    """Higher priorities that help, lowest first."""
     book, unit = turn.book, turn.unit
     levels = {-entry.key[0] for entry in book.queue} | book.holders.priorities()
     above = sorted(level + 1 for level in levels if level >= unit.priority)
@@ -198,17 +198,9 @@ def _priorities(turn: Turn) -> Iterator[Remedy]:
         run = replace(unit.run, priority=wanted)
         for entry in _of_run(turn):
             queue.put(entry.worker, run)
-        raised = Turn.of(replace(book, queue=queue), turn.now, unit.first.worker.uid)
-        if raised is None or not raised.eligible:
-            continue
-        outcome = raised.outcome()
-        found, said = placed(outcome, unit), ""
-        wait = outcome.waits[-1] if outcome.waits else None
-        if found is None and wait is not None and wait.unit is raised.unit and wait.plan is not None:
-            names = sorted({named(holder.run, unit.run) for holder in wait.plan.workers})
-            found, said = wait.plan.room, f", once it has stopped {', '.join(names[:3])}"
+        found = placed_by_turn(replace(book, queue=queue), turn.now, unit.first.worker.uid)
         if found is not None:
-            yield Remedy(f"raise its priority to {wanted}", _effect(book, found) + said)
+            yield Remedy(f"raise its priority to {wanted}", _effect(book, found))
 
 
 # Changes of machines, and of what they hold
