@@ -221,14 +221,48 @@ def test_what_why_proposes_happens_when_it_is_done(acts: list[tuple[str, Any]]) 
     outcome: Outcome = decide(book, life.world.now)
     for wait in outcome.waits[:3]:
         for remedy in whatif.remedies(book, wait.unit, life.world.now):
-            if remedy.change.startswith("uncordon machine "):
-                uid = f"machine-{remedy.change.split()[-1]}"
-                row = life.world.rows[uid]
-                assert isinstance(row, Machine)
-                life.world.rows[uid] = replace(row, cordoned=None)
-                again = decide(life.world.book(), life.world.now)
-                life.world.rows[uid] = row
-                assert whatif.placed(again, wait.unit) is not None
+            changed = _made_in_the_world(life.world, wait.unit, remedy.change)
+            if changed is None:
+                continue
+            again = decide(changed.book(), changed.now)
+            uid = wait.unit.first.worker.uid
+            place = whatif.placed(again, wait.unit) or next(
+                (w.plan.room for w in again.waits if w.plan is not None and w.unit.first.worker.uid == uid), None
+            )
+            assert place is not None, remedy
+            for name in {changed.rows[_machine_of(again, spot)].name for _, spot in place}:
+                assert name in remedy.effect
+
+
+def _machine_of(outcome: Outcome, spot: Any) -> str:
+    return outcome.ledger.fleet.room(spot.row).machine.uid
+
+
+def _made_in_the_world(world: SchedulingWorld, unit: Any, change: str) -> SchedulingWorld | None:
+    """A world in which somebody did what was proposed, by the rows alone; None: a change of another kind."""
+    other = SchedulingWorld()
+    other.now, other.rows, other.holds = world.now, dict(world.rows), dict(world.holds)
+    run = unit.run
+    last = change.split()[-1]
+    if change.startswith("uncordon machine "):
+        other.rows[f"machine-{last}"] = replace(other.rows[f"machine-{last}"], cordoned=None)  # type: ignore[call-arg]  # it is a machine
+    elif change.startswith("raise its priority to "):
+        other.rows[run.uid] = replace(run, priority=int(last))
+    elif change.startswith("drop "):
+        other.rows[run.uid] = replace(run, spec={**run.spec, "placement": {}})
+    elif change.startswith("ask for ") and "GPUs" in change:
+        for worker in [w for w in other.pending() if w.run == run.uid]:
+            request = {**worker.request, "gpus": {"count": int(change.split()[2])}}
+            other.rows[worker.uid] = replace(worker, request=request)
+    elif change.startswith("when ") and change.endswith(" ends"):
+        ending = next(r for r in other.of(Run) if r.name == change.split()[1])
+        for worker in [w for w in other.of(Worker) if w.run == ending.uid]:
+            other.holds = {key: hold for key, hold in other.holds.items() if hold.worker != worker.uid}
+            if worker.machine is not None:
+                del other.rows[worker.uid]
+    else:
+        return None
+    return other
 
 
 @MANY
