@@ -2,7 +2,7 @@
 
     import moorage
 
-    with moorage.Client(home="~/.moorage") as client:
+    with moorage.Client() as client:
         client.deployments.apply("gemma.yaml").wait_for_active(timeout=600)
 
 Names are loaded when first used, so that `import moorage` costs nothing.

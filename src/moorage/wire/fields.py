@@ -114,6 +114,12 @@ def _annotations(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
+def _workers(count: int) -> int:
+    if count > limits.WORKERS_MAX:
+        raise ValueError(f"a run has at most {limits.WORKERS_MAX} workers, not {count}: {limits.SPLIT_SPEC}")
+    return count
+
+
 _DURATION_SCHEMA = {
     "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "examples": ["30s", "15m", "1h30m", "100ms"]}],
     "description": "a duration: 30s, 15m, 1h30m, or a number of seconds",
@@ -174,7 +180,12 @@ Argv = Annotated[
 Port = Annotated[int, Field(ge=1, le=65535)]
 Count = Annotated[int, Field(ge=0, le=limits.COUNT_MAX)]
 AtLeastOne = Annotated[int, Field(ge=1, le=limits.COUNT_MAX)]
-Workers = Annotated[int, Field(ge=1, le=limits.WORKERS_MAX)]
+Workers = Annotated[
+    int,
+    Field(ge=1, json_schema_extra={"maximum": limits.WORKERS_MAX}),
+    AfterValidator(checked(_workers, "workers")),
+]
+"""How many workers a run, or one of its groups, has."""
 ReplicaCount = Annotated[int, Field(ge=0, le=limits.REPLICAS_MAX)]
 GpuTotal = Annotated[int, Field(ge=1, le=limits.GPUS_TOTAL_MAX)]
 Priority = Annotated[int, Field(ge=-limits.PRIORITY_MAX, le=limits.PRIORITY_MAX)]

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -260,6 +261,18 @@ def test_init_writes_a_run_that_is_valid_with_every_hint_taken(api: StubApi, tmp
     kept = [line for line in hinted if not line.strip().startswith(("array", "depends_on", "image", "runner"))]
     path.write_text("\n".join(kept))
     assert main(["validate", str(path)], api.env) == 0
+
+
+def test_the_program_that_the_readme_shows_runs_a_job_and_prints_its_output(
+    api: StubApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept(api, run_of("train", "Completed"), {"line": "epoch 1"}, {"line": "epoch 2"})
+    for name, value in api.env.items():
+        monkeypatch.setenv(name, value)
+    page = (Path(__file__).parents[3] / "README.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    exec(program, {})
+    assert capsys.readouterr().out == "epoch 1\nepoch 2\n"
 
 
 def test_a_label_that_nothing_has_is_named(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:

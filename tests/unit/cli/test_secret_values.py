@@ -52,6 +52,12 @@ def test_values_come_from_files_variables_and_arguments(
     assert VALUE not in shown.out + shown.err
 
 
+def test_an_empty_value_is_set_only_where_that_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidSpec, match="value of TOKEN is empty"):
+        run(monkeypatch, "--from-env", "TOKEN", env={"TOKEN": ""})
+    assert run(monkeypatch, "token=", "--allow-empty") == {"token": ""}
+
+
 def test_without_any_the_value_is_read_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(VALUE + "\n"))
     assert run(monkeypatch) == {"value": VALUE}
