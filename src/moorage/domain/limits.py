@@ -11,7 +11,7 @@ REPLICAS_MAX = 10_000
 """Replicas of one deployment."""
 
 AT_ONCE = 500
-"""Workers, or replicas, that one decision makes; the next one goes on. About 50 ms of a loop that others wait for."""
+"""Workers, or replicas, that one decision makes; the next one goes on, and between the two others have their turn."""
 
 GPUS_TOTAL_MAX = 1_000_000
 """GPUs that one group may ask for in all."""
