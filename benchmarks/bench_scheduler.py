@@ -88,7 +88,9 @@ def settle(book: Book, outcome: Outcome) -> None:
         gpus = room.gpus | {g for _, spot in here for g in devices(room.machine, spot.gpus)}
         cpu = room.cpu_milli + sum(spot.cpu_milli for _, spot in here)
         memory = room.memory_bytes + sum(spot.memory_bytes for _, spot in here)
-        book.room(Room(room.machine, cpu, memory, gpus, room.owners | {name for entry, _ in here for name in entry.owners}))
+        book.room(
+            Room(room.machine, cpu, memory, gpus, room.owners | {name for entry, _ in here for name in entry.owners})
+        )
         for entry, spot in here:
             book.worker(
                 running(entry.worker, room.machine, devices(room.machine, spot.gpus)), entry.run, room.machine.uid

@@ -66,8 +66,8 @@ class Store(Protocol):
         """Write all of it or nothing; returns after it is on disk.
 
         Raises:
-            StaleVersion: a row has moved on, or a GPU is already held, or a machine's limit or the quota of the namespace in
-                which something is placed would be exceeded.
+            StaleVersion: a row has moved on, or a GPU is already held, or a machine's limit or the quota of the
+                namespace in which something is placed would be exceeded.
             KeyReused: the key belongs to another intent.
             Fenced: the fence's lease passed on.
             IllegalTransition: a step is not in the table.

@@ -21,9 +21,7 @@ EXPECTED_PATHS = {
     },
     "/api/v1/namespaces/{ns}/runs": {"get"},
     "/api/v1/namespaces/{ns}/runs/{name}": {"get", "put", "delete"},
-    **{
-        f"/api/v1/namespaces/{{ns}}/runs/{{name}}/{what}": {"get"} for what in ("workers", "history", "why", "logs")
-    },
+    **{f"/api/v1/namespaces/{{ns}}/runs/{{name}}/{what}": {"get"} for what in ("workers", "history", "why", "logs")},
     **{f"/api/v1/namespaces/{{ns}}/runs/{{name}}/{what}": {"post"} for what in ("plan", "cancel", "restart")},
     "/api/v1/namespaces/{ns}/workers/{name}/stop": {"post"},
     **{f"/api/v1/namespaces/{{ns}}/workers/{{name}}{what}": {"get"} for what in ("", "/history", "/logs")},
