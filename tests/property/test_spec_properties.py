@@ -18,6 +18,7 @@ durations = st.one_of(
     st.builds(lambda n, unit: f"{n}{unit}", st.integers(1, 999), st.sampled_from(["ms", "s", "m", "h", "d"])),
 )
 sizes = st.one_of(st.integers(0, 2**50), st.builds(lambda n: f"{n}MiB", st.integers(0, 4096)))
+labels = st.from_regex(r"([A-Za-z0-9]([-A-Za-z0-9_./]{0,20}[A-Za-z0-9])?)?", fullmatch=True)
 variables = st.dictionaries(st.from_regex(r"[A-Z][A-Z_]{0,8}", fullmatch=True), words, max_size=3)
 
 
@@ -38,7 +39,7 @@ deployments = st.fixed_dictionaries(
         ),
     },
     optional={
-        "labels": st.dictionaries(names, words, max_size=3),
+        "labels": st.dictionaries(names, labels, max_size=3),
         "replicas": replica_counts(),
         "scaling": st.fixed_dictionaries({"idle_timeout": durations}),
         "resources": st.fixed_dictionaries(

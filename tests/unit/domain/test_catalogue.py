@@ -74,6 +74,7 @@ gateway.joined gateway.confirmed[generation] gateway.silent gateway.gone
 """
 
 BEYOND = """
+namespace.removed namespace.set node.outside_pool quota.removed quota.set
 worker.placed prepare.started gang.barrier_open worker.returned worker.late_report worker.deleted run.deleted
 ready.waiting ready.failed ready.wrong_model ready.request_failed ready.timed_out ready.stalled ready.passed
 live.failing live.failed node.no_engine node.no_mounts node.port_taken node.ports_spent machine.agent_restarted
@@ -170,7 +171,7 @@ def test_whatever_keeps_work_from_running_or_failed_says_what_to_do(code: str) -
     entry = CATALOGUE[code]
     needs = entry.klass in {ReasonClass.FAILED, ReasonClass.IMPOSSIBLE}
     needs = needs or code.split(".")[0] in {"place", "node", "quota", "queue", "preempt"}
-    if needs and code != "preempt.requeued":
+    if needs and code not in {"preempt.requeued", "quota.set", "quota.removed"}:
         assert entry.advice
     if entry.advice:
         assert re.search(r"[.`]$", entry.advice)
