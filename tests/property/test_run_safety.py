@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from moorage.decide.running import commands
 from moorage.decide.running.adoption import HeldProcess
 from moorage.decide.running.barrier import ARRIVED
-from moorage.decide.running.members import RUNNING, unplaced
+from moorage.decide.running.members import RUNNING, unplaced, window_end
 from moorage.decide.running.policy import Policy
 from moorage.domain.changes import Step, Update
 from moorage.domain.errors import Conflict
@@ -398,12 +398,15 @@ class Runs(RuleBasedStateMachine):
 
     @invariant()
     def every_deadline_is_told(self) -> None:
-        """What only time can move has a time at which it is looked at again."""
+        """What only time can move has a time at which it is looked at again: a lost worker that may still come back.
+
+        One whose window is over may wait for the others of its gang, whose machines say when they are gone.
+        """
         if not self.world.of(Run) or self.end is not None:
             return
-        wake_at = self.world.decide().wake_at
-        waits = [w for w in self.world.workers if w.state is WorkerState.DOWN and not w.final]
-        if waits and self.world.run.cancel is None:
+        wake_at, seen = self.world.decide().wake_at, self.world.snapshot()
+        lost = [w for w in self.world.workers if w.state is WorkerState.DOWN and not w.final]
+        if any(window_end(w, seen) > seen.now for w in lost) and self.world.run.cancel is None:
             assert wake_at is not None
             assert wake_at > self.world.now
 
