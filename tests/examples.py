@@ -1,10 +1,24 @@
-"""How many examples a property test draws that costs too much for the usual hundred."""
+"""How many examples a property test draws that costs too much for the usual hundred, and how far it takes a failure."""
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 LONGER = 50
+QUICK = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
 def examples(usual: int) -> int:
     """As many in each run, and many times as many in `make property-long`."""
-    return usual * LONGER if settings.get_current_profile_name() == "long" else usual
+    return usual * LONGER if _long() else usual
+
+
+def phases() -> tuple[Phase, ...]:
+    """For whole histories: what failed is shown as it was found, and made smaller only in `make property-long`.
+
+    To make it smaller can take more minutes than a test has; the test's time-out then counts as one more failure that
+    does not come again, and is reported as `Flaky` in place of the failure that was found.
+    """
+    return tuple(Phase) if _long() else QUICK
+
+
+def _long() -> bool:
+    return settings.get_current_profile_name() == "long"

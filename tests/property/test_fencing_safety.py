@@ -19,6 +19,7 @@ from moorage.decide.running.heartbeats import given_up
 from moorage.decide.running.reports import Seen, apply, of_deleted
 from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.states import ACTIVE_WORKER, ENDED_WORKER, MachineState, WorkerState
+from tests.examples import examples, phases
 from tests.memory_rows import STARTED, seen_of
 from tests.run_world import RunWorld
 
@@ -317,6 +318,10 @@ class Fencing(RuleBasedStateMachine):
 
 
 Fencing.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(40),
+    stateful_step_count=25,
+    deadline=None,
+    phases=phases(),
+    suppress_health_check=list(HealthCheck),
 )
 test_copies_are_fenced = Fencing.TestCase

@@ -23,7 +23,7 @@ from moorage.domain.errors import Conflict
 from moorage.domain.nouns import Machine, Run, Worker
 from moorage.domain.reasons import reason
 from moorage.domain.states import ACTIVE_WORKER, ENDED_WORKER, TERMINAL_RUN, MachineState, RunState, WorkerState
-from tests.examples import examples
+from tests.examples import examples, phases
 from tests.run_world import RunWorld
 
 NEXT = {
@@ -449,6 +449,10 @@ class Runs(RuleBasedStateMachine):
 
 
 Runs.TestCase.settings = settings(
-    max_examples=examples(150), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60),
+    stateful_step_count=30,
+    deadline=None,
+    phases=phases(),
+    suppress_health_check=list(HealthCheck),
 )
 test_runs_keep_their_promises = Runs.TestCase

@@ -28,7 +28,7 @@ from moorage.domain.states import (
     Phase,
     WorkerState,
 )
-from tests.examples import examples
+from tests.examples import examples, phases
 from tests.serving_world import STARTED, World, seen_of, spec
 
 GPUS = tuple({"index": n, "vendor": "nvidia", "model": "H100", "memory_bytes": 80 << 30} for n in range(2))
@@ -469,6 +469,10 @@ RESTING = (
 )
 
 Serving.TestCase.settings = settings(
-    max_examples=examples(80), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(50),
+    stateful_step_count=30,
+    deadline=None,
+    phases=phases(),
+    suppress_health_check=list(HealthCheck),
 )
 test_serving_keeps_its_promises = Serving.TestCase
