@@ -128,8 +128,9 @@ class AsyncClient:
         return str(described["info"]["version"])
 
     async def history(self, name: str, *, namespace: str | None = None) -> Items:
-        """Every change of the deployment, else run, of that name, oldest first."""
-        found: Items = await self._first(name, lambda of: of.history(name, namespace=namespace))
+        """Every change of the deployment, else run, of that name, else worker or replica of that uid, oldest first."""
+        own = (self.workers, self.replicas)
+        found: Items = await self._first(name, lambda of: of.history(name, namespace=namespace), *own)
         return found
 
     async def why(self, name: str, *, namespace: str | None = None) -> Json:
@@ -157,15 +158,16 @@ class AsyncClient:
         answer: Json = await self._session.get(fleet_path("requests", request_id))
         return answer
 
-    async def _first(self, name: str, ask: Callable[[Any], Awaitable[Any]]) -> Any:
-        """A question to the deployment of that name, else to the run."""
-        try:
-            return await ask(self.deployments)
-        except NotFound as no_deployment:
+    async def _first(self, name: str, ask: Callable[[Any], Awaitable[Any]], *others: Any) -> Any:
+        """A question to the deployment of that name, else to the run, else to the `others` in turn."""
+        missing: NotFound | None = None
+        for kind in (self.deployments, self.runs, *others):
             try:
-                return await ask(self.runs)
-            except NotFound:
-                raise no_deployment from None
+                return await ask(kind)
+            except NotFound as error:
+                missing = missing or error
+        assert missing is not None
+        raise missing
 
     async def _holder(self, name: str, namespace: str | None) -> AsyncDeployments | AsyncRuns | AsyncWorkers:
         """Which kind of object has that name."""

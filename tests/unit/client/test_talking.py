@@ -318,6 +318,15 @@ def test_what_nothing_is_called_is_told_as_a_deployment_that_is_missing():
             ask("nothing")
 
 
+def test_the_history_of_a_worker_is_found_by_its_id():
+    def answers(request):
+        if request.url.path.endswith("/workers/wrk-1/history"):
+            return httpx.Response(200, json={"items": [{"to": "Running"}], "next": None})
+        return httpx.Response(404, json={"code": "not_found", "message": "there is none"})
+
+    assert client_of(answers).history("wrk-1") == [{"to": "Running"}]
+
+
 def test_the_asynchronous_client_does_the_same():
     script = Script(deployment("DEPLOYING", active_revision=None), deployment("ACTIVE"))
 

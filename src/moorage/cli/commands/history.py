@@ -23,7 +23,7 @@ WIDE = 150
 @click.option("--all", "everything", is_flag=True, help="Also the changes of its replicas, runs and workers.")
 @command
 def history(session: Session, name: str, lines: int | None, everything: bool) -> None:
-    """Show every change of a deployment or run, oldest first. Deleted ones keep theirs."""
+    """Show every change of a deployment or run, or of one worker by its id, oldest first. Deleted ones keep theirs."""
     changes = list(session.client.history(name))
     own = changes if everything else [c for c in changes if _is_about(c, name)]
     shown = own[-lines:] if lines else own
@@ -83,4 +83,5 @@ def _print(items: Iterable[Mapping[str, Any]]) -> None:
 
 def _is_about(change: Mapping[str, Any], name: str) -> bool:
     thing = change.get("object") or {}
-    return name in (thing.get("name"), thing.get("id")) and thing.get("kind") in ("Deployment", "Run")
+    named = thing.get("kind") in ("Deployment", "Run") and thing.get("name") == name
+    return named or thing.get("id") == name
