@@ -158,7 +158,10 @@ def test_a_terminal_is_given_over_to_the_command_with_its_keys_and_its_size(shar
 
     def read_until(wanted: bytes) -> None:
         while wanted not in seen:
-            seen.extend(os.read(terminal, 4096))
+            try:
+                seen.extend(os.read(terminal, 4096))
+            except OSError:  # the command ended and closed its terminal
+                raise AssertionError(f"{wanted!r} was not shown: {bytes(seen)!r}") from None
 
     killer = threading.Timer(PATIENCE_S, os.kill, (pid, signal.SIGKILL))
     killer.start()

@@ -19,7 +19,7 @@ from moorage.wire import exec as wire
 from moorage.wire.agent import ExecRequest
 
 GRACE_S = 5.0
-OPEN_S = 10.0
+OPEN_S = 30.0
 PING_S = 10.0
 """A peer that is gone without a word is noticed after two of these."""
 FAREWELL_S = 10.0

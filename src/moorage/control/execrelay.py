@@ -21,7 +21,7 @@ from moorage.wire import exec as wire
 from moorage.wire.agent import ExecRequest
 from moorage.wire.exec import ExecOrder
 
-CONNECT_S = 10.0
+CONNECT_S = 30.0
 """A machine whose agent polls connects within a round trip or two."""
 RESEND_S = 3.0
 TRIES = 20

@@ -221,6 +221,9 @@ async def follow(reads: Reads, wakes: Wakes, after: Position | None) -> AsyncIte
             try:
                 rows = await reads.rows(place)
                 waits = not rows and await reads.held_back()
+                if not rows and not waits:
+                    # What held a row back may have ended, without a word, between these two reads.
+                    rows = await reads.rows(place)
             except Unavailable:
                 if wakes.closed:
                     return

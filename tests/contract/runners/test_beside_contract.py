@@ -81,6 +81,8 @@ async def test_a_terminal_has_its_size_follows_it_and_a_ctrl_c_ends_the_program_
     await command.resize(40, 100)
     await command.write(b"\n")
     await read_until(command, b"now")
+    await command.write(b"echoed\n")
+    await read_until(command, b"echoed\r\nechoed")  # by the terminal and by the program, which is there now
     await command.write(b"\x03")
     assert (await whole(command))[0] == 130
 
