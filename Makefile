@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit example-jax property-long check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-runs simulate-openb clean
+.PHONY: help setup demo test test-slow unit example-jax property-long check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-runs simulate-openb clean
 
 help: ## this list
 	@echo "Moorage: make TARGET"
@@ -27,11 +27,14 @@ WORKERS ?= 4
 # Set on some machines; every process of a test would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-test: setup ## every test; what is skipped is listed with its reason
+test: setup ## every test but the slow ones; what is skipped is listed with its reason
 	@status=0; \
-	$(BIN)/pytest -n 2 -rs $(FAST) || status=1; \
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -rs $(REAL) || status=1; \
+	$(BIN)/pytest -n 2 -rs -m "not slow" $(FAST) || status=1; \
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -rs -m "not slow" $(REAL) || status=1; \
 	exit $$status
+
+test-slow: setup ## the long forms of what `make test` runs a short form of
+	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup -rs -m slow $(FAST) $(REAL)
 
 unit: setup ## unit and property tests only, under a minute
 	@$(BIN)/pytest -n 2 -rs $(wildcard tests/unit tests/property)

@@ -153,7 +153,19 @@ def test_a_terminal_is_given_over_to_the_command_with_its_keys_and_its_size(shar
     pid, terminal = pty.fork()
     if pid == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 31, 91, 0, 0))
-        os.execve(MOOR, [MOOR, "exec", "screen", "--", "sh", "-c", "stty size; cat; echo after"], shared.env)
+        os.execve(
+            MOOR,
+            [
+                MOOR,
+                "exec",
+                "screen",
+                "--",
+                "sh",
+                "-c",
+                "until stty size | grep '31 91'; do sleep 0.1; done; cat; echo after",
+            ],
+            shared.env,
+        )
     seen = bytearray()
 
     def read_until(wanted: bytes) -> None:

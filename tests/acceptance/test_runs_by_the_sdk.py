@@ -137,6 +137,7 @@ def test_a_worker_that_exits_while_the_control_plane_is_killed_completes_its_run
     assert codes.count("container.started") == 1
 
 
+@pytest.mark.slow
 def test_every_element_of_an_array_ends_once_though_the_control_plane_is_killed_again_and_again(
     shared: Installation, client: moorage.Client, tmp_path: Path
 ) -> None:

@@ -7,7 +7,6 @@ Ctrl-C goes to the remote program even while its output is held up here. Called 
 import contextlib
 import os
 import select
-import shutil
 import signal
 import sys
 import threading
@@ -23,8 +22,14 @@ PASSED_ON = {signal.SIGINT: "SIGINT", signal.SIGTERM: "SIGTERM", signal.SIGQUIT:
 
 def terminal_size() -> tuple[int, int]:
     """Rows and columns of this terminal; 24 × 80 where there is none."""
-    size = shutil.get_terminal_size((80, 24))
-    return size.lines, size.columns
+    for stream in (0, 1, 2):  # the terminal itself, whatever COLUMNS and LINES of the environment say
+        try:
+            size = os.get_terminal_size(stream)
+        except OSError:
+            continue
+        if size.lines and size.columns:
+            return size.lines, size.columns
+    return 24, 80
 
 
 class Attached:

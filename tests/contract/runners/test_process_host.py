@@ -322,7 +322,7 @@ async def test_after_a_reboot_everything_is_gone_and_nothing_is_signalled(world)
     process = await world.start("/bin/sleep", "1000")
     copy, _ = world.folder()
     world.cookies[copy] = process.cookie
-    shutil.copytree(process.folder, copy, ignore=shutil.ignore_patterns("control", "events"))
+    shutil.copytree(process.folder, copy, ignore=shutil.ignore_patterns("control", "events", "*.new"))
     fields = read_fields((copy / "identity").read_text()) | {"boot_id": "another-boot"}
     write_whole(str(copy / "identity"), "".join(f"{k}={v}\n" for k, v in fields.items()), sync=False)
     adopted = await world.adopt(copy)
@@ -340,7 +340,9 @@ async def test_a_pid_that_was_given_to_another_process_is_never_signalled(world)
         await end_of(process)
         folder, _ = world.folder()
         world.cookies[folder] = process.cookie
-        shutil.copytree(process.folder, folder, ignore=shutil.ignore_patterns("control", "events", "exit", "gone"))
+        shutil.copytree(
+            process.folder, folder, ignore=shutil.ignore_patterns("control", "events", "exit", "gone", "*.new")
+        )
         fields = read_fields((folder / "identity").read_text())
         fields |= {"pid": str(stranger.pid), "shim_pid": str(stranger.pid), "cgroup": ""}
         write_whole(str(folder / "identity"), "".join(f"{k}={v}\n" for k, v in fields.items()), sync=False)
@@ -363,7 +365,9 @@ async def test_a_process_with_right_ticks_and_no_cookie_is_watched_and_never_sig
         await end_of(process)
         folder, _ = world.folder()
         world.cookies[folder] = process.cookie
-        shutil.copytree(process.folder, folder, ignore=shutil.ignore_patterns("control", "events", "exit", "gone"))
+        shutil.copytree(
+            process.folder, folder, ignore=shutil.ignore_patterns("control", "events", "exit", "gone", "*.new")
+        )
         fields = read_fields((folder / "identity").read_text())
         fields |= {"pid": str(stranger.pid), "start_ticks": str(start_ticks(stranger.pid)), "cgroup": ""}
         write_whole(str(folder / "identity"), "".join(f"{k}={v}\n" for k, v in fields.items()), sync=False)

@@ -64,6 +64,7 @@ def gateways(stage: Stage) -> set[int]:
     return {identity.pid for identity in processes.find_by_command(stage.home.command("gateway"))}
 
 
+@pytest.mark.slow
 def test_a_supervisor_goes_on_starting_parts_on_a_full_disk_and_records_them_when_there_is_room(
     stage: Stage, small: Path
 ):

@@ -61,6 +61,7 @@ def test_every_step_comes_out_as_told_and_nothing_is_left(tmp_path: Path):
     assert list((tmp_path / "person").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle_leaves_nothing_either(tmp_path: Path):
     demo = start(tmp_path)
     assert demo.stdout is not None

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 MOOR = (sys.executable, "-m", "moorage.cli.main")
 SAMPLE = ("--machines", "examples/traces/machines.csv", "--trace", "examples/traces/tasks.csv")
@@ -56,6 +58,7 @@ def test_the_same_seed_prints_the_same_json_and_another_one_does_not(tmp_path: P
     assert not re.search(r"<script|https?://|src=|@import|url\(", text), "the page needs something else"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_simulation_with_the_report_so_far() -> None:
     words = ("simulate", *SAMPLE, "--scale", "2000", "--output", "json")
     process = subprocess.Popen(

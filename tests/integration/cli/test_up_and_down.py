@@ -128,6 +128,7 @@ def test_after_a_killed_supervisor_up_adopts_the_parts_that_live_on(moor: Moor):
     assert moor.pids() == before
 
 
+@pytest.mark.slow
 def test_after_a_killed_supervisor_down_still_ends_the_parts(moor: Moor):
     moor.well("up")
     before = moor.pids()
@@ -136,6 +137,7 @@ def test_after_a_killed_supervisor_down_still_ends_the_parts(moor: Moor):
     assert not any(running(pid) for pid in before.values())
 
 
+@pytest.mark.slow
 def test_a_stale_record_of_another_process_is_no_hindrance_and_that_process_lives(moor: Moor):
     stranger = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     try:
@@ -178,6 +180,7 @@ def test_up_on_other_addresses_while_up_is_refused_and_says_what_to_do(moor: Moo
     assert "moor down" in done.stderr
 
 
+@pytest.mark.slow
 def test_up_again_without_its_options_finds_the_addresses_that_are_up(moor: Moor):
     del moor.env["MOORAGE_API"], moor.env["MOORAGE_GATEWAY"]
     moor.well("up", "--port", str(moor.api), "--gateway-port", str(moor.gateway))
@@ -186,6 +189,7 @@ def test_up_again_without_its_options_finds_the_addresses_that_are_up(moor: Moor
     assert f"http://127.0.0.1:{moor.api}\n" in again
 
 
+@pytest.mark.slow
 def test_model_servers_outlive_a_kept_down_and_end_with_a_whole_one_even_without_their_agent(moor: Moor):
     moor.well("up")
     moor.well("serve", "--name", "m", "--model-id", "m", "--", sys.executable, FAKE, "--model", "m", "--port", "{port}")
@@ -217,6 +221,7 @@ def test_without_a_control_plane_commands_say_so_with_exit_code_five(moor: Moor)
     assert "moor up" in done.stderr
 
 
+@pytest.mark.slow
 def test_up_after_the_cause_of_a_failed_one_is_mended_starts_afresh(moor: Moor):
     moor.well("up")
     moor.well("down")
@@ -233,6 +238,7 @@ def test_up_after_the_cause_of_a_failed_one_is_mended_starts_afresh(moor: Moor):
     assert moor.well("up").startswith("up\n")
 
 
+@pytest.mark.slow
 def test_up_without_its_options_after_a_killed_supervisor_leaves_the_addresses_and_the_parts(moor: Moor):
     del moor.env["MOORAGE_API"], moor.env["MOORAGE_GATEWAY"]
     moor.well("up", "--port", str(moor.api), "--gateway-port", str(moor.gateway))
