@@ -156,13 +156,19 @@ async def test_a_driver_that_hangs_leaves_the_machine_and_its_work_as_they_are(b
     assert [g["health"] for g in await box.gpus()] == ["ok", "ok"]
 
 
+ASKS = 100
+"""Asked so often without a look in between, time is put forward once more: the agent may have begun its wait late."""
+
+
 def _later(box: Box, reads: int) -> Callable[[], bool]:
-    left = 3  # looks that time is put forward for: much more of it would be a silence of the whole machine
+    """Puts time forward look by look: much more of it at once would be a silence of the whole machine."""
+    seen, asked = -1, 0
 
     def ask() -> bool:
-        nonlocal left
-        if left:
-            left -= 1
+        nonlocal seen, asked
+        asked += 1
+        if box.devices.reads != seen or asked % ASKS == 0:
+            seen = box.devices.reads
             box.clock.ahead_s += LOOK_S
         return box.devices.reads >= reads
 
