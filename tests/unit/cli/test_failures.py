@@ -88,3 +88,13 @@ def test_a_defect_is_one_short_block_and_its_traceback_is_in_a_file(capsys: pyte
     written = Path(err.rsplit(" ", 1)[-1].strip())
     assert "RuntimeError: boom" in written.read_text()
     written.unlink()
+
+
+def test_why_does_not_advise_to_run_itself() -> None:
+    from moorage.cli.commands.why import words
+    from moorage.domain.reasons import reason
+
+    for code in ("place.no_machine_fits", "place.gang_not_whole"):
+        told = words("train", {"state": "Pending", "reason": reason(code, ready=1, total=2).to_wire()})
+        assert "moor why" not in told
+    assert "advice: Wait for room" in told

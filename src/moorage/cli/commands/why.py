@@ -44,7 +44,9 @@ def words(name: str, found: dict[str, Any]) -> str:
 
 def _advice(reason: dict[str, Any]) -> str:
     """What to do, without the hint at this very command."""
-    return str(reason.get("advice") or "").partition("Run `moor why`")[0].strip()
+    from moorage.domain.catalogue.placement import PER_MACHINE
+
+    return str(reason.get("advice") or "").removesuffix(PER_MACHINE).rstrip()
 
 
 def _unready(replica: dict[str, Any]) -> list[str]:

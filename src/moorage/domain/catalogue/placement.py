@@ -3,7 +3,8 @@
 from moorage.domain.catalogue.entry import failed, impossible, waiting
 from moorage.domain.reason_types import ReasonType
 
-_PER_MACHINE = "Run `moor why` on it: it lists what keeps it off each machine and the smallest change that would help."
+PER_MACHINE = "Run `moor why` on it: it lists what keeps it off each machine and the smallest change that would help."
+"""Last in an advice; `moor why` itself leaves it out."""
 _QUOTA = "It starts when other work of the namespace ends; `moor quota` shows the use, an administrator can raise it."
 _TIME_LIMIT = "Give it a time limit: work that ends in time may run in the gaps before the work ahead of it."
 
@@ -13,21 +14,21 @@ QUEUE = (
         "No machine fits now: {ready} of {total} machines ready",
         "ready",
         "total",
-        advice=_PER_MACHINE,
+        advice=PER_MACHINE,
     ),
     waiting(
         "place.gang_not_whole",
         "Its gang does not fit whole now: {ready} of {total} machines ready",
         "ready",
         "total",
-        advice="Wait for room, ask for fewer GPUs or members, or loosen its topology rules. " + _PER_MACHINE,
+        advice="Wait for room, ask for fewer GPUs or members, or loosen its topology rules. " + PER_MACHINE,
     ),
     waiting(
         "place.min_not_whole",
         "The minimum of its gang does not fit together now: {ready} of {total} machines ready",
         "ready",
         "total",
-        advice="Wait for room, or lower `min_available`. " + _PER_MACHINE,
+        advice="Wait for room, or lower `min_available`. " + PER_MACHINE,
     ),
     waiting(
         "place.no_machines",
@@ -38,7 +39,7 @@ QUEUE = (
         "place.never_fits",
         "No machine could ever take it: {why}",
         "why",
-        advice="Ask for less or for something else, or join a machine that has what it asks for. " + _PER_MACHINE,
+        advice="Ask for less or for something else, or join a machine that has what it asks for. " + PER_MACHINE,
     ),
     waiting(
         "place.data_location",
