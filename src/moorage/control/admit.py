@@ -10,17 +10,16 @@ from moorage.control.admit_runs import RunAdmission
 from moorage.control.carrying import Answer, Carrier
 from moorage.control.fleet import FleetAdmission
 from moorage.control.planning import dry_run, plan
+from moorage.control.submitted import checked_spec
 from moorage.decide.decision import Ids, Outcome
 from moorage.decide.serving import commands
 from moorage.decide.serving.commands import Intent, Known
 from moorage.decide.serving.phase import OPEN_OPERATION
-from moorage.domain.errors import InvalidSpec, NotFound
+from moorage.domain.errors import NotFound
 from moorage.domain.ids import digest
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.ports import Clock, Store
-from moorage.wire.spec import document as read_document
-from moorage.wire.spec import normalise, revision_part
-from moorage.wire.supported import unsupported
+from moorage.wire.spec import revision_part
 
 
 class Admission:
@@ -170,15 +169,6 @@ def read_intent(ns: str, name: str, document: Mapping[str, Any]) -> Intent:
     Raises:
         InvalidSpec: it is wrong, asks for what this version does not have, or names another object.
     """
-    spec = normalise(read_document(document))
-    errors = [dict(e) for e in unsupported(spec)]
-    if spec.get("kind") != "Deployment":
-        errors.append({"path": "kind", "message": f"expected Deployment, found {spec.get('kind')}"})
-    if spec.get("name") != name or spec.get("namespace", "default") != ns:
-        shown = f"{spec.get('namespace')}/{spec.get('name')}"
-        errors.append({"path": "name", "message": f"the document is {shown}, the address says {ns}/{name}"})
-    if errors:
-        text = "; ".join(f"{e['path']}: {e['message']}" for e in errors)
-        raise InvalidSpec(f"cannot apply {ns}/{name}: {text}", errors=errors, remedy="change the fields named")
+    spec = checked_spec("Deployment", ns, name, document, verb="apply")
     part = revision_part(spec)
     return Intent(ns, name, spec, part, digest(part))

@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moorage.control.carrying import Answer, Carrier
+from moorage.control.submitted import checked_spec
 from moorage.decide.decision import Ids, Outcome
 from moorage.decide.running import commands
 from moorage.decide.running.commands import KnownRun, RunIntent
 from moorage.decide.running.creating import run_digest
 from moorage.decide.running.splitting import warnings
-from moorage.domain.errors import Conflict, InvalidSpec, NotFound
+from moorage.domain.errors import Conflict, NotFound
 from moorage.domain.nouns import Deployment, Machine, Run, Worker
 from moorage.ports import Clock, Store
-from moorage.wire.spec import document as read_document
-from moorage.wire.spec import normalise
-from moorage.wire.supported import unsupported
 
 FLEET_KEPT_S = 5.0
 
@@ -112,7 +110,7 @@ class RunAdmission:
         commands.refuse_name_of_run(next((r for r in runs if not commands.is_over(r)), None), name)
 
     async def _intent(self, ns: str, name: str, document: Mapping[str, Any]) -> RunIntent:
-        spec = read_run(ns, name, document)
+        spec = checked_spec("Run", ns, name, document, verb="submit")
         said = warnings(Run(uid="", namespace=ns, name=name, spec=spec), await self._fleet())
         return RunIntent(ns, name, spec, run_digest(spec), (*said, *await self._waits_for_none(ns, spec)))
 
@@ -161,25 +159,6 @@ class RunAdmission:
         if found is None or found.namespace != ns:
             raise _missing("Worker", ns, name)
         return found
-
-
-def read_run(ns: str, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """A checked and normalised spec of the run `ns`/`name`.
-
-    Raises:
-        InvalidSpec: it is wrong, asks for what this version does not have, or names another object.
-    """
-    spec = normalise(read_document(document))
-    errors = [dict(e) for e in unsupported(spec)]
-    if spec.get("kind") != "Run":
-        errors.append({"path": "kind", "message": f"expected Run, found {spec.get('kind')}"})
-    if spec.get("name") != name or spec.get("namespace", "default") != ns:
-        shown = f"{spec.get('namespace')}/{spec.get('name')}"
-        errors.append({"path": "name", "message": f"the document is {shown}, the address says {ns}/{name}"})
-    if errors:
-        text = "; ".join(f"{e['path']}: {e['message']}" for e in errors)
-        raise InvalidSpec(f"cannot submit {ns}/{name}: {text}", errors=errors, remedy="change the fields named")
-    return spec
 
 
 def plan(intent: RunIntent, known: KnownRun, ids: Ids, now: float) -> Answer:
