@@ -122,7 +122,7 @@ class ApiDeps:
     @cached_property
     def namespaces(self) -> Namespaces:
         """Namespaces and their quotas."""
-        return Namespaces(self.store, self.clock)
+        return Namespaces(self.store, self.clock, self.keeper)
 
     @cached_property
     def tail(self) -> LogTail:

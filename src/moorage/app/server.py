@@ -133,9 +133,9 @@ async def build(config: ServerConfig) -> Graph:
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
     copies = DriveRelay(clock, lambda: ids.new("Operation"))
     board = WorkBoard(store, clock, relay, execs, copies)
-    accounts = GpuAccounts(store, clock)
     times = LeaseTimes(late_s=config.machine_ttl_s * LATE_SHARE, ttl_s=config.machine_ttl_s)
     scheduling = SchedulingStep(store, clock)
+    accounts = GpuAccounts(store, clock, scheduling.keeper)
     loops = Loops(
         store,
         clock,

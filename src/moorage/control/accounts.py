@@ -128,8 +128,7 @@ class GpuAccounts:
             return ()
         cursor, before = await self._store.cursor(), self._clock.monotonic()
         if cursor != self._cursor and before >= self._again_at:
-            kept = await self._keeper.kept() if self._keeper is not None else None
-            book = kept if kept is not None else await load_book(self._store, self._clock)
+            book = await load_book(self._store, self._clock, self._keeper)
             self._kept, self._cursor = kept_now(book, self._clock.now()), cursor
             after = self._clock.monotonic()
             self._again_at = after + SHARE * (after - before)

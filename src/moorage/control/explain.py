@@ -104,8 +104,8 @@ class Explanation:
                     "reason": _wire(active.reason),
                 }
             return answer
-        book = await self._keeper.kept() if self._keeper is not None else None
-        if book is None or waiting.uid not in book.queue:  # or the feed has not told of it yet
+        book = await load_book(self._store, self._clock, self._keeper)
+        if waiting.uid not in book.queue:  # the feed has not told of it yet
             book = await load_book(self._store, self._clock)
         entry, now = book.queue.get(waiting.uid), self._clock.now()
         if entry is not None:

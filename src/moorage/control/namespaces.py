@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from moorage.control.carrying import Answer, Carrier
+from moorage.control.keeping import FleetKeeper
 from moorage.control.scheduling import load_book
 from moorage.control.views import JsonObject, head
 from moorage.decide import namespaces
@@ -33,11 +34,13 @@ class Namespaces:
 
     Args:
         store, clock: outside.
+        keeper: of the scheduler's book, if this process may lead.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, keeper: FleetKeeper | None = None) -> None:
         self._store = store
         self._clock = clock
+        self._keeper = keeper
         self._carry = Carrier(store)
 
     async def listed(self) -> list[JsonObject]:
@@ -153,7 +156,7 @@ class Namespaces:
 
     async def _used(self, name: str | None = None) -> dict[str, dict[str, int]]:
         """Sums by namespace: of all, or of one."""
-        book = await load_book(self._store, self._clock)
+        book = await load_book(self._store, self._clock, self._keeper)
         found = used_now(book, await self._store.holdings(), self._clock.now())
         where: dict[str, Any] = {} if name is None else {"namespace": name}
         _count(found, ((run.namespace, {quotas.RUNS: 1}) for run in await self._open_runs(name)))

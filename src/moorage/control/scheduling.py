@@ -74,6 +74,12 @@ class SchedulingStep:
         return False
 
 
-async def load_book(store: Store, clock: Clock) -> Book:
-    """A book of what the store holds now, for a question."""
-    return await FleetKeeper(store, clock).book()
+async def load_book(store: Store, clock: Clock, keeper: FleetKeeper | None = None) -> Book:
+    """A book of what the store holds now, for a question.
+
+    Args:
+        store, clock: outside.
+        keeper: of the scheduler's own book: while this process leads it is read, and no other is built.
+    """
+    kept = await keeper.kept() if keeper is not None else None
+    return kept if kept is not None else await FleetKeeper(store, clock).book()
