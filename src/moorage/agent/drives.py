@@ -13,12 +13,12 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from moorage.agent.asked import Asked
 from moorage.agent.link import Link, LinkError
 from moorage.wire.giving import DriveRequest
 
@@ -206,14 +206,7 @@ class DriveDesk:
         self._link = link
         self._data = data
         self._log = log
-        self._sending: dict[str, asyncio.Task[None]] = {}
-
-    def take(self, wishes: Iterable[DriveRequest]) -> None:
-        """Begin to send what the newest `Work` asks for."""
-        for wish in wishes:
-            if wish.id not in self._sending:
-                task = self._sending[wish.id] = asyncio.create_task(self._send(wish))
-                task.add_done_callback(partial(self._sent, wish.id))
+        self.take = Asked(self._send, log).take
 
     async def _send(self, wish: DriveRequest) -> None:
         folder = kept_at(self._data, wish.namespace, wish.name)
@@ -222,13 +215,3 @@ class DriveDesk:
             await self._link.send_drive(wish.id, pack(folder))
         except (LinkError, OSError) as cause:
             self._log.warning("a drive was not sent whole", drive=f"{wish.namespace}/{wish.name}", why=str(cause))
-
-    def _sent(self, id: str, _: "asyncio.Task[None]") -> None:
-        self._sending.pop(id, None)
-
-    async def aclose(self) -> None:
-        """Break off what is being sent."""
-        tasks = list(self._sending.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

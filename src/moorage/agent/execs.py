@@ -7,11 +7,12 @@ Called by the session with each `Work`.
 
 import asyncio
 import signal as signals
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 
+from moorage.agent.asked import Asked
 from moorage.agent.roster import Roster
 from moorage.domain.errors import Conflict, MoorageError, NotFound
 from moorage.runners.port import Command, CommandOrder
@@ -43,20 +44,7 @@ class ExecDesk:
         self._base = f"ws{url.removeprefix('http')}/api/v1/agent/exec"
         self._bearer = bearer
         self._log = log
-        self._serving: dict[str, asyncio.Task[None]] = {}
-
-    def take(self, requests: Sequence[ExecRequest]) -> None:
-        """Begin to serve those that are new."""
-        for request in requests:
-            if request.id not in self._serving:
-                self._serving[request.id] = asyncio.create_task(self._serve(request))
-
-    async def close(self) -> None:
-        """Hang up on all of them."""
-        tasks = tuple(self._serving.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self.take = Asked(self._serve, log).take
 
     async def _serve(self, request: ExecRequest) -> None:
         from websockets.asyncio.client import connect
@@ -76,8 +64,6 @@ class ExecDesk:
                 await self._run(request, socket)
         except (OSError, TimeoutError, WebSocketException) as cause:
             self._log.info("a command beside a worker was cut off", exec=request.id, why=str(cause))
-        finally:
-            self._serving.pop(request.id, None)
 
     async def _run(self, request: ExecRequest, socket: Any) -> None:
         try:

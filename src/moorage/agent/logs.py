@@ -7,12 +7,12 @@ control plane that was away for a moment misses nothing. Called by the session w
 
 import asyncio
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
 import structlog
 
+from moorage.agent.asked import Asked
 from moorage.agent.backoff import Backoff
 from moorage.agent.link import Link, LinkDown, LinkError, LinkStale
 from moorage.agent.roster import Roster
@@ -84,20 +84,7 @@ class LogDesk:
         self._clock = clock
         self._rng = rng
         self._log = log
-        self._serving: dict[str, asyncio.Task[None]] = {}
-
-    def take(self, requests: Sequence[LogRequest]) -> None:
-        """Begin to serve those that are new."""
-        for request in requests:
-            if request.id not in self._serving:
-                self._serving[request.id] = asyncio.create_task(self._serve(request))
-
-    async def close(self) -> None:
-        """Serve nobody any more."""
-        tasks = tuple(self._serving.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self.take = Asked(self._serve, log).take
 
     async def _serve(self, request: LogRequest) -> None:
         try:
@@ -109,8 +96,6 @@ class LogDesk:
             self._log.debug("nobody waits for these log lines any more", request=request.id)
         except LinkError as cause:
             self._log.info("log lines not taken", request=request.id, why=str(cause))
-        finally:
-            self._serving.pop(request.id, None)
 
     async def _answer(self, request: LogRequest, after: int | None) -> LogLines:
         return await asyncio.to_thread(answer, self._roster, request, self._clock.now(), after)
