@@ -153,7 +153,7 @@ class Link:
             raise LinkDown(f"{path}: {type(cause).__name__} {cause}".strip()) from cause
         if response.is_success:
             return response
-        text = f"{path}: {response.status_code} {response.text[:300]}"
+        text = f"{path}: {_said(response)}"
         if response.status_code in (401, 403):
             raise LinkDenied(text)
         if response.status_code == 410:
@@ -161,6 +161,18 @@ class Link:
         if response.status_code >= 500 or response.status_code == 429:
             raise LinkDown(text)
         raise LinkStale(text)
+
+
+def _said(response: httpx.Response) -> str:
+    """What an answer that is an error says, in the words of the control plane where it has any."""
+    try:
+        told = response.json()
+        words = (
+            [str(told["message"]), *([str(told["remedy"])] if told.get("remedy") else ())] if told["message"] else []
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):  # a proxy's page, or anything else
+        words = []
+    return ". ".join(word.rstrip(".") for word in words) or f"{response.status_code} {response.text[:300]}"
 
 
 def _read(response: httpx.Response, answer: type[Answer], *, shown: bool = True) -> Answer:
