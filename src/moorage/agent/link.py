@@ -167,12 +167,10 @@ def _said(response: httpx.Response) -> str:
     """What an answer that is an error says, in the words of the control plane where it has any."""
     try:
         told = response.json()
-        words = (
-            [str(told["message"]), *([str(told["remedy"])] if told.get("remedy") else ())] if told["message"] else []
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):  # a proxy's page, or anything else
+        words = [str(told[name]).rstrip(".") for name in ("message", "remedy") if told.get(name)]
+    except (ValueError, AttributeError):  # a proxy's page, or anything else
         words = []
-    return ". ".join(word.rstrip(".") for word in words) or f"{response.status_code} {response.text[:300]}"
+    return ". ".join(words) or f"{response.status_code} {response.text[:300]}"
 
 
 def _read(response: httpx.Response, answer: type[Answer], *, shown: bool = True) -> Answer:
