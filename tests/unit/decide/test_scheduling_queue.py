@@ -8,7 +8,7 @@ import pytest
 from moorage.domain.changes import Update
 from moorage.domain.nouns import Run
 from moorage.domain.states import RunState, WorkerState
-from tests.scheduling_world import SchedulingWorld, gpus
+from tests.scheduling_world import SchedulingWorld, gpu_holders, gpus
 
 
 @pytest.fixture
@@ -582,3 +582,17 @@ def test_far_back_in_the_queue_a_new_head_is_no_news(world: SchedulingWorld) -> 
     changes = len(world.cycle().changes)
     assert world.where("wait000") == ["a"]
     assert changes <= 70, f"{changes} rows were written at {before}"
+
+
+# Long stretches of the queue
+
+
+def test_two_kinds_of_work_in_one_long_stretch_never_share_a_gpu(world: SchedulingWorld) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        world.machine(name)
+    world.submit("small", gpu=1, count=20)
+    world.submit("large", gpu=1, count=20, request={"gpus": {"count": 1}, "cpu_milli": 2000})
+    cycle = world.cycle()
+    assert len(cycle.outcome.fills) == 2, "the stretch was tried as a whole"
+    taken = list(gpu_holders(world))
+    assert len(taken) == len(set(taken)) == 40
