@@ -584,6 +584,17 @@ def test_far_back_in_the_queue_a_new_head_is_no_news(world: SchedulingWorld) -> 
     assert changes <= 70, f"{changes} rows were written at {before}"
 
 
+def test_a_gang_stops_those_of_the_lowest_priority_and_no_more_than_it_needs(world: SchedulingWorld) -> None:
+    for name, priority in (("a", 2), ("b", 0), ("c", 1)):
+        world.machine(name)
+        world.submit(f"on-{name}", gpu=8, priority=priority, placement={"machines": [name]})
+    world.settle()
+    world.start_all()
+    world.submit("urgent", gpu=8, count=2, gang=True, priority=5)
+    world.cycle()
+    assert sorted(w.name for w in world.stopping()) == ["on-b-0", "on-c-0"]
+
+
 # Long stretches of the queue
 
 

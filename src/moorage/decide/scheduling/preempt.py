@@ -166,7 +166,7 @@ def _sets(unit: Unit, ledger: Ledger, row: int, victims: list[Victim]) -> Iterab
         for size in range(1, len(victims) + 1):
             for some in combinations(victims, size):
                 if _fits_after(unit, ledger, row, some):
-                    yield _pruned(unit, ledger, row, list(some))
+                    yield list(some)
         return
     for order in (victims, sorted(victims, key=lambda v: v.gpus), sorted(victims, key=lambda v: -v.gpus)):
         chosen: list[Victim] = []
