@@ -4,31 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from moorage.client.session import Session, fleet_path
-from moorage.client.waiting import DEPLOYMENT_GOALS, Beside, Bound, Failed, Goal, judge, needs_beside
+from moorage.client.waiting import Beside, Bound, Failed, Goal, judge, needs_beside
 from moorage.client.watching import Outcome, Sight, Watch, watch
-from moorage.domain.errors import InvalidSpec, NotFound
+from moorage.domain.errors import NotFound
 
 Json = dict[str, Any]
-
-
-def watch_of(
-    namespace: str,
-    name: str,
-    goal: str,
-    *,
-    timeout_s: float | None,
-    interval_s: float,
-    on_status: Callable[[Json], None] | None,
-) -> Watch:
-    """What is waited for.
-
-    Raises:
-        InvalidSpec: a deployment has no such goal.
-    """
-    if goal not in DEPLOYMENT_GOALS:
-        known = ", ".join(sorted(DEPLOYMENT_GOALS))
-        raise InvalidSpec(f"a deployment cannot be waited for until {goal!r}", remedy=f"wait for one of: {known}")
-    return Watch(str(goal), f"Deployment {namespace}/{name}", name, timeout_s, interval_s, on_status)
 
 
 async def wait_for(session: Session, namespace: str, what: Watch, bound: Bound | None) -> Outcome:

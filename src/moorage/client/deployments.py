@@ -201,10 +201,13 @@ class AsyncDeployments:
             WaitTimeout: time is over.
             NotFound: there was none to begin with.
         """
-        from moorage.client.deployment_wait import wait_for, watch_of
+        from moorage.client.deployment_wait import wait_for
+        from moorage.client.waiting import DEPLOYMENT_GOALS
+        from moorage.client.watching import watch_of
 
         where = namespace or self._session.namespace
-        what = watch_of(where, name, goal, timeout_s=timeout_s, interval_s=interval_s, on_status=on_status)
+        how: dict[str, Any] = {"timeout_s": timeout_s, "interval_s": interval_s, "on_status": on_status}
+        what = watch_of("Deployment", DEPLOYMENT_GOALS, where, name, goal, **how)
         return await wait_for(self._session, where, what, bound)
 
     async def _post(self, name: str, verb: str, namespace: str | None, *, key: str | None, body: Any = None) -> Json:

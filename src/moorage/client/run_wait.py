@@ -1,34 +1,13 @@
 """What a wait for a run reads, look by look. Loaded by the first wait; the rules are in `waiting`."""
 
-from collections.abc import Callable
 from typing import Any
 
 from moorage.client.session import Session
-from moorage.client.waiting import RUN_GOALS, Goal, judge_run
+from moorage.client.waiting import Goal, judge_run
 from moorage.client.watching import Outcome, Sight, Watch, watch
-from moorage.domain.errors import InvalidSpec, NotFound
+from moorage.domain.errors import NotFound
 
 Json = dict[str, Any]
-
-
-def watch_of_run(
-    namespace: str,
-    name: str,
-    goal: str,
-    *,
-    timeout_s: float | None,
-    interval_s: float,
-    on_status: Callable[[Json], None] | None,
-) -> Watch:
-    """What is waited for.
-
-    Raises:
-        InvalidSpec: a run has no such goal.
-    """
-    if goal not in RUN_GOALS:
-        known = ", ".join(sorted(RUN_GOALS))
-        raise InvalidSpec(f"a run cannot be waited for until {goal!r}", remedy=f"wait for one of: {known}")
-    return Watch(str(goal), f"Run {namespace}/{name}", name, timeout_s, interval_s, on_status)
 
 
 async def wait_for_run(session: Session, namespace: str, what: Watch) -> Outcome:

@@ -164,10 +164,13 @@ class AsyncRuns:
             WaitTimeout: time is over.
             NotFound: there is no such run and never was.
         """
-        from moorage.client.run_wait import wait_for_run, watch_of_run
+        from moorage.client.run_wait import wait_for_run
+        from moorage.client.waiting import RUN_GOALS
+        from moorage.client.watching import watch_of
 
         where = namespace or self._session.namespace
-        what = watch_of_run(where, name, goal, timeout_s=timeout_s, interval_s=interval_s, on_status=on_status)
+        how: dict[str, Any] = {"timeout_s": timeout_s, "interval_s": interval_s, "on_status": on_status}
+        what = watch_of("Run", RUN_GOALS, where, name, goal, **how)
         return await wait_for_run(self._session, where, what)
 
 

@@ -5,14 +5,14 @@ and says nothing cannot hold the wait beyond its time-out; a server that cannot 
 There is always one last look at the deadline, and what it shows counts. Called by the resources with a `wait`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 from moorage.client.calls import NoAnswer, Transport
 from moorage.client.session import INTERVAL_S
 from moorage.client.waiting import Done, Failed, Verdict
-from moorage.domain.errors import MoorageError, NotFound, WaitFailed, WaitTimeout
+from moorage.domain.errors import InvalidSpec, MoorageError, NotFound, WaitFailed, WaitTimeout
 
 POLL_LIMIT_S = 10.0
 """A healthy control plane answers in milliseconds; after ten seconds another connection is the better try."""
@@ -77,6 +77,28 @@ class Watch:
     def remedy(self) -> str:
         """How to look further."""
         return f"look further with `moor why {self.name}` and `moor logs {self.name}`"
+
+
+def watch_of(
+    kind: str,
+    goals: Collection[str],
+    where: str,
+    name: str,
+    goal: str,
+    *,
+    timeout_s: float | None,
+    interval_s: float,
+    on_status: Callable[[Json], None] | None,
+) -> Watch:
+    """What is waited for: the `kind` `where`/`name`.
+
+    Raises:
+        InvalidSpec: `goal` is none of the goals of this kind.
+    """
+    if goal not in goals:
+        known = ", ".join(sorted(goals))
+        raise InvalidSpec(f"a {kind.lower()} cannot be waited for until {goal!r}", remedy=f"wait for one of: {known}")
+    return Watch(str(goal), f"{kind} {where}/{name}", name, timeout_s, interval_s, on_status)
 
 
 async def watch(what: Watch, look: Callable[[float], Awaitable[Sight]], transport: Transport) -> Outcome:
