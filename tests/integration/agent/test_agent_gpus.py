@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
+from random import SystemRandom
 from typing import Any
 
 import pytest
@@ -63,7 +63,7 @@ async def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     config = AgentConfig(
         server_url=plane.url, name="box", home=home, token=TOKENS["agent_join"], ports=free_range(8), worker_env={}
     )
-    agent = Agent(config, made.clock, Random(1), structlog.get_logger(), "test", devices=made.devices)
+    agent = Agent(config, made.clock, SystemRandom(), structlog.get_logger(), "test", devices=made.devices)
     stop = asyncio.Event()
     running = asyncio.create_task(agent.run(stop))
     await plane.machine_is("box", "Ready")
