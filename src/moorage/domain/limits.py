@@ -27,3 +27,6 @@ DURATION_MAX_S = 36_500 * 86_400.0
 
 SPLIT_SPEC = "submit the work as several runs"
 """What to do with a run of too many workers."""
+
+DECISIONS_KEPT = 20
+"""Guard decisions kept with a revision."""

@@ -95,6 +95,15 @@ class Deployment(Noun):
     deleting: bool = False
     deleted_at: float | None = None
     ownership: str = "managed"
+    rollout: JsonMap | None = None
+    """a rollout under way: {candidate, baseline, strategy, since, step, weight, step_since, deadline, evidence_id}; the
+    window after a promotion is one too: {candidate: the promoted, baseline: the one before, window_until, ...}"""
+    previous_revision: str | None = None
+    """the revision that was active before, which a rollback goes back to"""
+    scaling: JsonMap | None = None
+    """autoscaling: {desired, since, reason (wire form)}; None: never decided, the limits alone count"""
+    upstream: JsonMap | None = None
+    """of one that was adopted: {url, mode, resource?}"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +118,24 @@ class Revision(Noun):
     digest: str = ""
     spec: JsonMap = field(default_factory=dict)
     decisions: tuple[JsonMap, ...] = ()
+    """the release guard's, oldest first, at most `limits.DECISIONS_KEPT`; one more only when its verdict or its reasons
+    change: {id, verdict, reasons, policy, evidence, baseline, at}"""
     capacity_gone: bool = False
+    """it ended, and nothing of it is left on any machine"""
+    evidence: JsonMap = field(default_factory=dict)
+    """of the rollout under way: source -> what it saw of this revision (`decide.serving.evidence`), last value wins"""
+    initial_scale_reached: bool = False
+    """of this revision"""
+    failures_in_row: int = 0
+    failed_at: float | None = None
+    retry_at: float | None = None
+    fatal_since_ran: bool = False
+    last_failure: JsonMap | None = None
+    """as the deployment's; these five count the failures of a candidate, which are not its deployment's"""
+    activated_at: float | None = None
+    """when it was last promoted"""
+    verdict: JsonMap | None = None
+    """a person's word on a candidate: {word: promote|reject, by, text, operation, at}"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,26 @@ class Target(Message):
     weight: int = 100
 
 
+class RevisionRoute(Message):
+    """One revision of an endpoint that may get requests, beside its targets.
+
+    `by` tells how requests come to a candidate:
+        share    by its share of the traffic (the active revision has the rest; a candidate without one has share 0).
+        header   only requests that name it in `X-Moorage-Revision` (its number, name or uid).
+        mirror   a copy of a request that the active revision answers; the copy's answer is thrown away.
+    A candidate that cannot be reached, or has no free target, is passed over before the first byte: the active one
+    answers. A request that names a revision is answered by no other.
+    """
+
+    revision: str
+    number: int
+    name: str = ""
+    role: Literal["active", "candidate"] = "active"
+    by: Literal["share", "header", "mirror"] = "share"
+    share: float = 100.0
+    """per cent of the requests (of `mirror`: that are copied)"""
+
+
 class GatewayLimits(Message):
     """`gateway:` of the spec, in seconds and counts."""
 
@@ -61,6 +81,10 @@ class EndpointRoute(Message):
     """what the upstream lists in /v1/models; the body's `model` is passed through unchanged"""
     aliases: tuple[str, ...] = ()
     targets: tuple[Target, ...] = ()
+    revisions: tuple[RevisionRoute, ...] = ()
+    """of the targets' revisions; empty: one revision, all targets alike"""
+    evidence_id: str | None = None
+    """while set, what clients meet is counted by revision; another id begins at zero"""
     limits: GatewayLimits = GatewayLimits()
     error: str | None = None
     error_code: str | None = None
@@ -93,6 +117,25 @@ class EndpointActivity(Message):
     """requests in flight per replica uid, replicas that were withdrawn but still stream included"""
     idle_s: float | None = None
     """seconds since the end of its last request; None when it had none"""
+    oldest_s: dict[str, float] = Field(default_factory=dict)
+    """age of the oldest request in flight per replica uid, of replicas that were withdrawn"""
+
+
+class Evidence(Message):
+    """What this gateway saw of one revision since the comparison `evidence_id` began: sums, so the last one wins.
+
+    Histograms: bucket index (`moorage.domain.histogram`) -> count. Fields as `moorage.decide.serving.evidence.Seen`.
+    """
+
+    evidence_id: str
+    deployment: str
+    revision: str
+    requests: int = Field(default=0, ge=0)
+    errors: int = Field(default=0, ge=0)
+    client_gone: int = Field(default=0, ge=0)
+    ttft_us: dict[int, int] = Field(default_factory=dict)
+    latency_us: dict[int, int] = Field(default_factory=dict)
+    throughput_milli: dict[int, int] = Field(default_factory=dict)
 
 
 class GatewayReport(Message):
@@ -107,6 +150,8 @@ class GatewayReport(Message):
     table_number: int = 0
     endpoints: tuple[EndpointActivity, ...] = ()
     """only endpoints that had traffic since this gateway started"""
+    evidence: tuple[Evidence, ...] = ()
+    """of the comparisons under way, those that changed since the last report that was answered"""
     address: str | None = None
 
 

@@ -28,6 +28,32 @@ class Demand:
     published_targets: frozenset[str] = frozenset()
     confirmed: bool = False
     known: bool = True
+    oldest_s: Mapping[str, float] = field(default_factory=dict)
+    """seconds since the oldest request in flight began, per replica uid, of replicas that were withdrawn"""
+    gateways: Mapping[str, bool] = field(default_factory=dict)
+    """leased gateway id -> whether it confirmed the last change of this endpoint"""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """In-flight plus held requests of the endpoint, averaged over the autoscaler's two windows.
+
+    Args:
+        stable, urgent: means over the windows of `scaling.down_after` and `scaling.up_after`.
+        stable_s, urgent_s: seconds of each window that were really watched (a new leader has watched none).
+        rate: requests ended a second, over the stable window.
+        ttft_p95_s, latency_p95_s: over the stable window; None: nothing to tell.
+        samples: requests behind the two.
+    """
+
+    stable: float = 0.0
+    urgent: float = 0.0
+    stable_s: float = 0.0
+    urgent_s: float = 0.0
+    rate: float = 0.0
+    ttft_p95_s: float | None = None
+    latency_p95_s: float | None = None
+    samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +74,7 @@ class ServingSnapshot:
     workers: Mapping[str, tuple[Worker, ...]]
     operations: tuple[Operation, ...]
     demand: Demand = Demand()
+    load: Load = Load()
     machines: Mapping[str, Machine] = field(default_factory=dict)
     """by uid, those that are drained and have a worker of it"""
 

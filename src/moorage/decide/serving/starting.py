@@ -1,0 +1,78 @@
+"""How a replica of a revision begins: its row, its run and its workers, in one change. Called by stage `scale`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from moorage.decide.decision import Draft, Ids
+from moorage.decide.running.request import request_of
+from moorage.domain.nouns import Deployment, Replica, Revision, Run, Worker
+from moorage.domain.reasons import reason
+
+
+def start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: int, ids: Ids) -> None:
+    """A replica, its run and its worker, in one change. A replacement keeps the first attempt's place in the queue."""
+    attempts: dict[str, int] = {str(k): int(v) for k, v in deployment.attempts.items()}
+    attempt = attempts.get(str(ordinal), 0) + 1
+    queued_at = float(deployment.queued.get(str(ordinal), draft.now))
+    draft.set(
+        deployment,
+        attempts={**attempts, str(ordinal): attempt},
+        queued={**deployment.queued, str(ordinal): queued_at},
+    )
+    name = f"{deployment.name}-{ordinal}-{attempt}"
+    replica_uid, run_uid, worker_uid = ids.new("Replica"), ids.new("Run"), ids.new("Worker")
+    common: dict[str, Any] = {"namespace": deployment.namespace, "labels": dict(deployment.labels)}
+    spec = run_spec(revision.spec)
+    replica = Replica(
+        uid=replica_uid,
+        name=name,
+        deployment=deployment.uid,
+        revision=revision.uid,
+        ordinal=ordinal,
+        attempt=attempt,
+        run=run_uid,
+        **common,
+    )
+    run = Run(
+        uid=run_uid,
+        name=name,
+        spec=spec,
+        deployment=deployment.uid,
+        replica=replica_uid,
+        priority=int(dict(deployment.spec).get("priority", 0)),
+        queued_at=queued_at,
+        **common,
+    )
+    worker = Worker(
+        uid=worker_uid,
+        name=f"{name}-0",
+        run=run_uid,
+        deployment=deployment.uid,
+        group=spec["groups"][0]["name"],
+        request=spec["groups"][0]["request"],
+        queued_at=queued_at,
+        **common,
+    )
+    draft.create(replica, reason("replica.created"))
+    draft.create(run, reason("run.created"))
+    draft.create(worker, reason("worker.created"))
+
+
+GIVEN = ("identity", "drives")
+"""What a worker is given, asked for beside its group."""
+
+
+def run_spec(revision: Mapping[str, Any]) -> dict[str, Any]:
+    """The run behind a replica of this revision: one group of one worker, restarting nothing."""
+    group = {
+        "name": "server",
+        "count": 1,
+        "restart_policy": "Never",
+        "runtime": revision.get("runtime") or {},
+        "model": revision.get("model") or {},
+        "request": request_of(revision.get("resources")),
+    }
+    given = {name: revision[name] for name in GIVEN if revision.get(name)}
+    if revision.get("expose"):
+        group["expose"] = revision["expose"]
+    return {"groups": [group], "placement": revision.get("placement") or {}, "lifetime": "service", **given}
