@@ -30,7 +30,8 @@ unexport PYTHONDONTWRITEBYTECODE
 test: setup ## every test but the slow ones; what is skipped is listed with its reason
 	@status=0; \
 	$(BIN)/pytest -n 2 -rs -m "not slow" $(FAST) || status=1; \
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -rs -m "not slow" $(REAL) || status=1; \
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup -rs -m "not slow" $(REAL) \
+	  || { [ $$? = 1 ] && $(BIN)/python tools/second_look.py $(REAL); } || status=1; \
 	exit $$status
 
 test-slow: setup ## the long forms of what `make test` runs a short form of
