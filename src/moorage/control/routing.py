@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from moorage.control.gateways import LEASE_S, Gateways
-from moorage.decide.serving.exposure import Route, RouteTarget, route_of
+from moorage.decide.serving.exposure import Route, RouteRevision, RouteTarget, route_of
 from moorage.decide.serving.snapshot import Demand
 from moorage.domain.nouns import Deployment, Replica, Worker
 from moorage.domain.states import ReplicaStatus
@@ -20,6 +20,7 @@ from moorage.wire.routing import (
     GatewayLimits,
     GatewayReport,
     GatewayReportAnswer,
+    RevisionRoute,
     RoutingTable,
     Target,
 )
@@ -174,6 +175,15 @@ def message(deployment: Deployment, route: Route) -> EndpointRoute:
         error=route.error,
         error_code=route.error_code,
         wake_failures=deployment.wake_failures,
+        revisions=tuple(_revision(r) for r in route.revisions),
+        evidence_id=route.evidence_id,
+    )
+
+
+def _revision(route: RouteRevision) -> RevisionRoute:
+    row = route.revision
+    return RevisionRoute(
+        revision=row.uid, number=row.number, name=row.name, role=route.role, by=route.by, share=route.share
     )
 
 

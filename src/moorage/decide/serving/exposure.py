@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from moorage.decide.serving.replicas import routable
-from moorage.domain.nouns import Deployment, Replica, Worker
+from moorage.domain.nouns import Deployment, Replica, Revision, Worker
 from moorage.domain.states import DeploymentStatus
 
 Mode = Literal["serve", "hold", "asleep", "starting", "failed", "stopped"]
@@ -24,6 +24,17 @@ class RouteTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteRevision:
+    """How requests come to one revision of the targets; the fields mean what `wire.routing.RevisionRoute` says."""
+
+    revision: Revision
+    role: Literal["active", "candidate"] = "active"
+    by: Literal["share", "header", "mirror"] = "share"
+    share: float = 100.0
+    """per cent"""
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """The route of one deployment's endpoint."""
 
@@ -31,6 +42,10 @@ class Route:
     targets: tuple[RouteTarget, ...]
     error: str | None = None
     error_code: str | None = None
+    revisions: tuple[RouteRevision, ...] = ()
+    """of the targets' revisions; empty: all targets are alike"""
+    evidence_id: str | None = None
+    """while set, gateways count by revision what clients meet"""
 
 
 def route_of(deployment: Deployment, replicas: Iterable[Replica], workers: Mapping[str, Worker]) -> Route:
