@@ -66,6 +66,10 @@ class Engines:
                 names.append(name)
         return tuple(names)
 
+    def containers(self) -> tuple[ContainerHost, ...]:
+        """Container engines that were found."""
+        return tuple(host for host in self._hosts.values() if isinstance(host, ContainerHost))
+
     async def aclose(self) -> None:
         """Let go of all of them. What runs goes on running."""
         for host in self._hosts.values():

@@ -57,6 +57,8 @@ def environment(
         "MOORAGE_WORLD_SIZE": str(launch.world_size),
         "MOORAGE_ATTEMPT": str(assignment.attempt),
         "MOORAGE_EPOCH": str(assignment.epoch),
+        "MOORAGE_IDENTITY": assignment.identity,
+        "MOORAGE_DIGEST": assignment.digest,
         "MOORAGE_HEARTBEAT_FILE": str(place.folder / HEARTBEAT_FILE),
         "MOORAGE_STOP_CAUSE_FILE": str(place.folder / STOP_CAUSE_FILE),
         "MOORAGE_OUTPUT_DIR": str(place.output),

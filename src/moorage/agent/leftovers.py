@@ -100,7 +100,7 @@ class Leftovers:
             folder = folder_in(one.env)
             if one.env.get(COOKIE_VARIABLE) in self._known:
                 continue
-            if folder is not None and _is_home(folder, self._home):
+            if folder is not None and is_home(folder, self._home):
                 ours.append(one)
             elif folder is None and _names(one.env, self._home):
                 unproven.append(one.name)
@@ -134,7 +134,7 @@ def judge(seen: Survey, home: Path, known: frozenset[str]) -> Found:
     short = {cookie[:8] for cookie in known}
     for sight in seen.carriers:
         folder = folder_in(sight.env)
-        if sight.cookie in known or not (_is_home(folder, home) if folder else _names(sight.env, home)):
+        if sight.cookie in known or not (is_home(folder, home) if folder else _names(sight.env, home)):
             continue
         proven = folder is not None and _provable(sight, seen)
         (ours if proven else unproven).append(sight)
@@ -145,7 +145,7 @@ def judge(seen: Survey, home: Path, known: frozenset[str]) -> Found:
             continue
         if sight.number in commands and sight.number not in seen.above:
             ours.append(sight)
-        elif _is_home(folder, home):
+        elif is_home(folder, home):
             (ours if _provable(sight, seen) else unproven).append(sight)
     return Found(tuple(ours), tuple(unproven))
 
@@ -160,7 +160,7 @@ def folder_in(env: Mapping[str, str]) -> Path | None:
     return folder if worker and cookie and agreed and folder.name == f"{epoch}-{cookie[:8]}" else None
 
 
-def _is_home(folder: Path, home: Path) -> bool:
+def is_home(folder: Path, home: Path) -> bool:
     """Whether it is `HOME/workers/WORKER/ATTEMPT`, links in the way of the home aside."""
     above = folder.parents
     return len(above) > 2 and above[1].name == "workers" and os.path.realpath(above[2]) == os.path.realpath(home)

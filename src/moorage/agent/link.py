@@ -22,6 +22,7 @@ from moorage.wire.agent import (
     Work,
 )
 from moorage.wire.giving import IdentityAnswer, SecretsAnswer, SecretsRequest
+from moorage.wire.inventory import InventoryAnswer
 
 Answer = TypeVar("Answer", bound=BaseModel)
 WORK_WAIT_S = 25.0
@@ -128,6 +129,10 @@ class Link:
     async def logs(self, request: str, lines: LogLines) -> None:
         """Answer a request for log lines."""
         await self._send("POST", f"logs/{request}", content=lines.model_dump_json())
+
+    async def inventory(self, request: str, answer: InventoryAnswer) -> None:
+        """Answer a request for what is on this machine."""
+        await self._send("POST", f"inventory/{request}", content=answer.model_dump_json())
 
     async def _post(self, path: str, message: BaseModel, answer: type[Answer], *, shown: bool = True) -> Answer:
         response = await self._send("POST", path, content=message.model_dump_json())

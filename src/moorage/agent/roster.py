@@ -77,6 +77,10 @@ class Roster:
         ages = {name: w.beat_age_s() for name, w in self._held.items() if w.seen_alive}
         return {name: age for name, age in ages.items() if age is not None}
 
+    def cookies(self) -> dict[str, bool]:
+        """Cookie → whether it is as it should be, of each attempt that the ledger knows."""
+        return {w.attempt.cookie: w.attempt.ready or w.assignment.launch.ready is None for w in self._held.values()}
+
     def ours(self) -> Ours:
         """By what processes of held workers are known, and which GPUs they have."""
         unended = self._unended()

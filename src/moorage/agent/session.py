@@ -17,6 +17,7 @@ from moorage.agent.link import Link, LinkDenied, LinkDown, LinkError, LinkRemove
 from moorage.agent.logs import LogDesk
 from moorage.agent.means import Means
 from moorage.agent.roster import Roster
+from moorage.agent.stocktaking import StockDesk
 from moorage.domain.errors import Unauthorized
 from moorage.wire.agent import Assignment, Heartbeat, Join, Reconcile
 from moorage.wire.gpus import Gpu
@@ -105,6 +106,7 @@ class Session:
         self._news = False
         self._logs = LogDesk(roster, link, means.clock, rng, means.log)
         self._execs = ExecDesk(roster, means.config.server_url, lambda: link.bearer, means.log)
+        self._stock = StockDesk(means, roster, link)
         self._waiting_since: float | None = None
         self._reached = False
         self.draining = False
@@ -247,6 +249,7 @@ class Session:
             standing.version, standing.assignments = work.version, work.assignments
             self._logs.take(work.logs)
             self._execs.take(work.execs)
+            self._stock.take(work.inventories)
             self._desk.wake()
             self._drives.take(work.drives)
             await self._apply()

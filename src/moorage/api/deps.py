@@ -19,6 +19,7 @@ from moorage.control.credentials import Credentials, Principal
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import Drives
 from moorage.control.execrelay import ExecRelay
+from moorage.control.inventory import Inventories, InventoryRelay
 from moorage.control.keeping import FleetKeeper
 from moorage.control.logrelay import LogRelay
 from moorage.control.logtail import LogTail
@@ -82,6 +83,7 @@ class ApiDeps:
         authority: signs workers' certificates.
         drives: of namespaces.
         copies: of drives, on their way from machine to machine; the same one that builds `Work`.
+        stock: asks machines what is really there; the same one that builds `Work`.
         settings: how the server behaves.
         http: client for asking gateways about a request.
         closing: set by the composition root before it stops the server: long-polls and streams end then.
@@ -106,6 +108,7 @@ class ApiDeps:
     authority: Authority
     drives: Drives
     copies: DriveRelay
+    stock: InventoryRelay
     settings: ApiSettings
     http: httpx.AsyncClient
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,6 +121,11 @@ class ApiDeps:
     def reader(self) -> Reader:
         """Questions of people."""
         return Reader(self.store, self.clock, self.settings.gateway_url, self.keeper)
+
+    @cached_property
+    def inventories(self) -> Inventories:
+        """What is really on the machines."""
+        return Inventories(self.store, self.clock, self.stock)
 
     @cached_property
     def namespaces(self) -> Namespaces:

@@ -36,6 +36,7 @@ from moorage.control.drives import Drives
 from moorage.control.execrelay import ExecRelay
 from moorage.control.explain import Explanation
 from moorage.control.gateways import Gateways
+from moorage.control.inventory import InventoryRelay
 from moorage.control.leader import Leadership
 from moorage.control.logrelay import LogRelay
 from moorage.control.loops import Loops
@@ -132,7 +133,8 @@ async def build(config: ServerConfig) -> Graph:
     relay = LogRelay(clock, lambda: ids.new("Operation"))
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
     copies = DriveRelay(clock, lambda: ids.new("Operation"))
-    board = WorkBoard(store, clock, relay, execs, copies)
+    stock = InventoryRelay(lambda: ids.new("Operation"))
+    board = WorkBoard(store, clock, relay, execs, copies, stock=stock)
     times = LeaseTimes(late_s=config.machine_ttl_s * LATE_SHARE, ttl_s=config.machine_ttl_s)
     scheduling = SchedulingStep(store, clock)
     accounts = GpuAccounts(store, clock, scheduling.keeper)
@@ -141,7 +143,7 @@ async def build(config: ServerConfig) -> Graph:
         clock,
         publisher=publisher,
         board=board,
-        serving=ServingStep(store, clock, ids, publisher),
+        serving=ServingStep(store, clock, ids, publisher, lambda: leadership.lease),
         runs=RunsStep(store, clock, ids),
         scheduling=scheduling,
         machines=MachinesStep(store, clock, times),
@@ -152,7 +154,6 @@ async def build(config: ServerConfig) -> Graph:
     credentials = Credentials(store, clock)
     sealer = Sealer(config.home / SECRETS_KEY)
     vault, authority = Vault(store, clock, sealer), Authority(store, clock, sealer)
-    leadership = Leadership(store, clock, owner=f"home:{config.home}")
     tokens = config.tokens
     deps = ApiDeps(
         store=store,
@@ -170,6 +171,7 @@ async def build(config: ServerConfig) -> Graph:
         authority=authority,
         drives=Drives(store, clock, loops.look_again),
         copies=copies,
+        stock=stock,
         settings=ApiSettings(gateway_url=config.gateway_url, gateway_token=tokens.get("gateway")),
         http=httpx.AsyncClient(timeout=5.0),
         readiness=_readiness(leadership),

@@ -23,6 +23,9 @@ from moorage.domain.errors import NotFound
 Json = dict[str, Any]
 Items = list[Json]
 
+INVENTORY_S = 60.0
+"""Every machine is asked meanwhile, and one that does not answer is waited for a while."""
+
 
 def base_headers(token: str | None) -> dict[str, str]:
     """Headers of every request."""
@@ -156,6 +159,16 @@ class AsyncClient:
     async def request(self, request_id: str) -> Json:
         """Where one request went: the value of its X-Request-Id header → endpoint, revision, replica, times."""
         answer: Json = await self._session.get(fleet_path("requests", request_id))
+        return answer
+
+    async def orphans(self) -> Json:
+        """What carries our marks on machines and nothing means: `items`, and `inventory_complete` with what is not."""
+        answer: Json = await self._session.get(fleet_path("orphans"), limit_s=INVENTORY_S)
+        return answer
+
+    async def inventory(self) -> Json:
+        """Everything that machines say is there, beside what should be."""
+        answer: Json = await self._session.get(fleet_path("inventory"), limit_s=INVENTORY_S)
         return answer
 
     async def _first(self, name: str, ask: Callable[[Any], Awaitable[Any]], *others: Any) -> Any:

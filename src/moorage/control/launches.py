@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from moorage.decide.providers.identity import identity_of
 from moorage.domain.nouns import Deployment, Machine, Run, Worker
 from moorage.domain.states import WorkerState
 from moorage.wire.agent import (
@@ -112,7 +113,8 @@ def assignment(worker: Worker, run: Run, deployment: Deployment | None, gang: Ga
         namespace=worker.namespace,
         deployment=run.deployment,
         owner=run.deployment or run.uid,
-        digest=_digest(group),
+        digest=digest_of(group),
+        identity=identity_of(run, worker).text,
         epoch=worker.epoch,
         attempt=worker.attempt,
         desired="stop" if stop else "run",
@@ -147,7 +149,7 @@ def _size(run: Run, group: JsonMap) -> int:
     return int(array.get("count") or group.get("count") or 1)
 
 
-def _digest(group: JsonMap) -> str:
+def digest_of(group: JsonMap) -> str:
     """Of what is run, alike for each attempt of it."""
     return hashlib.sha256(json.dumps(group, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import with_drives
 from moorage.control.execrelay import ExecRelay
+from moorage.control.inventory import InventoryRelay
 from moorage.control.launches import Gang, assignment, gang_of, needs_others
 from moorage.control.logrelay import LogRelay
 from moorage.domain.errors import Conflict
@@ -37,6 +38,7 @@ class WorkBoard:
         relay: questions for log lines that travel with the work.
         execs: commands to be run beside workers, likewise.
         copies: of drives that other machines wait for, likewise.
+        stock: questions for what is really on a machine, likewise.
     """
 
     def __init__(
@@ -46,9 +48,12 @@ class WorkBoard:
         relay: LogRelay,
         execs: ExecRelay | None = None,
         copies: DriveRelay | None = None,
+        *,
+        stock: InventoryRelay | None = None,
     ) -> None:
         self._store = store
         self._copies = copies
+        self._stock = stock
         self._relay = relay
         self._execs = execs
         self._base = int(clock.now() * 1000)
@@ -61,6 +66,8 @@ class WorkBoard:
             execs.on_change = self.bump_soon
         if copies is not None:
             copies.on_change = self.bump_soon
+        if stock is not None:
+            stock.on_change = self.bump_soon
 
     def bump_soon(self, machine: str) -> None:
         """The machine's set, or a question to it, changed; ends its long-poll."""
@@ -103,8 +110,9 @@ class WorkBoard:
         self._relay.sent(q.id for q in logs)
         execs = self._execs.pending(machine) if self._execs is not None else ()
         drives = self._copies.pending(machine) if self._copies is not None else ()
+        stock = self._stock.pending(machine) if self._stock is not None else ()
         assignments = await self._assignments(machine)
-        return Work(version=version, assignments=assignments, logs=logs, execs=execs, drives=drives)
+        return Work(version=version, assignments=assignments, logs=logs, execs=execs, drives=drives, inventories=stock)
 
     async def _assignments(self, machine: str) -> tuple[Assignment, ...]:
         workers = await self._store.find(Worker, machine=machine, state=(*ASSIGNED, *UNHEARD))

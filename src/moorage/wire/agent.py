@@ -12,6 +12,7 @@ from pydantic import Field
 
 from moorage.wire.giving import DriveRequest
 from moorage.wire.gpus import Gpu
+from moorage.wire.inventory import InventoryRequest
 from moorage.wire.message import Message
 
 PROTOCOL = 1
@@ -194,6 +195,9 @@ class Assignment(Message):
     owner: str = ""
     """uid of the deployment or run: provider identity"""
     digest: str = ""
+    """of the intent"""
+    identity: str = ""
+    """who it is to this machine: `moorage.decide.providers.identity`"""
     epoch: int
     attempt: int = 1
     desired: Literal["run", "stop"] = "run"
@@ -252,6 +256,7 @@ class Work(Message):
     logs: tuple[LogRequest, ...] = ()
     execs: tuple[ExecRequest, ...] = ()
     drives: tuple[DriveRequest, ...] = ()
+    inventories: tuple[InventoryRequest, ...] = ()
     removed: bool = False
     """this machine was removed: stop all and exit"""
 

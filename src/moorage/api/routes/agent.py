@@ -27,6 +27,7 @@ from moorage.wire.agent import (
     Work,
 )
 from moorage.wire.giving import IdentityAnswer, SecretsAnswer, SecretsRequest
+from moorage.wire.inventory import InventoryAnswer
 
 router = APIRouter(prefix="/agent", tags=["agent protocol"])
 
@@ -44,6 +45,7 @@ MESSAGES = (
     SecretsRequest,
     SecretsAnswer,
     IdentityAnswer,
+    InventoryAnswer,
 )
 
 
@@ -127,6 +129,13 @@ async def identity(request: Request, deps: Deps) -> Response:
     answer = write(await deps.provisions.identity(message))
     answer.headers["Cache-Control"] = "no-store"
     return answer
+
+
+@router.post("/inventory/{id}", openapi_extra=described(InventoryAnswer, None))
+async def answer_inventory(id: str, request: Request, deps: Deps) -> Response:
+    """What is on the machine, as `Work.inventories` asked; 404 when nobody waits for it any more."""
+    deps.stock.answer(principal(request).machine or "", id, await read(request, InventoryAnswer))
+    return Response(status_code=204)
 
 
 @router.post("/logs/{id}", openapi_extra=described(LogLines, None))

@@ -22,7 +22,8 @@ def start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: int
     name = f"{deployment.name}-{ordinal}-{attempt}"
     replica_uid, run_uid, worker_uid = ids.new("Replica"), ids.new("Run"), ids.new("Worker")
     common: dict[str, Any] = {"namespace": deployment.namespace, "labels": dict(deployment.labels)}
-    spec = run_spec(revision.spec)
+    of_replica = {"revision": revision.uid, "ordinal": ordinal, "attempt": attempt}
+    spec = {**run_spec(revision.spec), "replica": of_replica}
     replica = Replica(
         uid=replica_uid,
         name=name,

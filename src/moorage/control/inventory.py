@@ -1,0 +1,203 @@
+"""The real inventory: every machine is asked what is there, and the answers are laid beside the intents of the rows.
+
+Agents pull, so the question travels with a machine's next `Work`. A machine that does not answer makes the inventory
+incomplete, and it says so: silence proves nothing. Nothing is changed here. Called by the API for `moor orphans`,
+`moor inspect` and the proof of a delete.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.control.launches import digest_of, group_of
+from moorage.decide.providers.drift import Compared, Drift, Intent, MachineLook, Observed, compare
+from moorage.decide.providers.identity import identity_of
+from moorage.decide.serving.phase import OPEN_OPERATION
+from moorage.domain.errors import NotFound
+from moorage.domain.nouns import Deployment, Machine, Operation, Run, Worker
+from moorage.domain.states import ENDED_WORKER, MachineState, WorkerState
+from moorage.ports import Clock, Store
+from moorage.wire.inventory import InventoryAnswer, InventoryRequest
+
+ANSWER_S = 15.0
+"""A machine whose agent polls answers within two round trips and one look at /proc."""
+PROVIDER = "fleet"
+
+
+@dataclass(slots=True)
+class _Wish:
+    machine: str
+    request: InventoryRequest
+    answered: "asyncio.Future[InventoryAnswer]"
+
+
+class InventoryRelay:
+    """Carries the question to machines and their answers back.
+
+    Args:
+        new_id: unguessable ids.
+
+    Attributes:
+        on_change: called with the uid of a machine that is asked, to end its long-poll.
+    """
+
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self.on_change: Callable[[str], None] = lambda machine: None
+        self._new_id = new_id
+        self._wishes: dict[str, _Wish] = {}
+
+    def pending(self, machine: str) -> tuple[InventoryRequest, ...]:
+        """What the machine's next `Work` should carry; told until it is answered."""
+        return tuple(w.request for w in self._wishes.values() if w.machine == machine and not w.answered.done())
+
+    async def ask(self, machine: str, clock: Clock, limit_s: float) -> InventoryAnswer | None:
+        """One machine's answer; None when it gives none in time."""
+        wish = _Wish(machine, InventoryRequest(id=self._new_id()), asyncio.get_running_loop().create_future())
+        self._wishes[wish.request.id] = wish
+        late = asyncio.ensure_future(clock.sleep(limit_s))
+        try:
+            self.on_change(machine)
+            ends: set[asyncio.Future[Any]] = {wish.answered, late}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            return wish.answered.result() if wish.answered.done() else None
+        finally:
+            late.cancel()
+            del self._wishes[wish.request.id]
+
+    def answer(self, machine: str, id: str, answer: InventoryAnswer) -> None:
+        """The machine's answer.
+
+        Raises:
+            NotFound: nobody waits for it (any more).
+        """
+        wish = self._wishes.get(id)
+        if wish is None or wish.machine != machine or wish.answered.done():
+            raise NotFound(f"nobody waits for inventory {id}", remedy="send nothing more", code="question_over")
+        wish.answered.set_result(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One inventory of all machines, and what comparing it with the rows showed."""
+
+    at: float
+    observed: tuple[Observed, ...]
+    compared: Compared
+    names: Mapping[str, str] = field(default_factory=dict)
+    """machine uid -> name"""
+
+    def orphans(self) -> list[dict[str, object]]:
+        """What nobody means and what needs a person, as the API tells it."""
+        telling = (Drift.ORPHAN, Drift.LATE, Drift.NEEDS_ATTENTION)
+        return [
+            {
+                "provider": PROVIDER,
+                "identity": f.identity or None,
+                "resource_id": f.resource,
+                "machine": self.names.get(f.machine, f.machine),
+                "drift": str(f.drift),
+                "why": f.why,
+                "observed_at": f.observed_at,
+                "inventory_complete": f.machine not in self.compared.incomplete,
+            }
+            for f in self.compared.findings
+            if f.drift in telling
+        ]
+
+    def incomplete(self) -> list[dict[str, str]]:
+        """Machines that did not tell everything, and why."""
+        return [{"machine": self.names.get(uid, uid), "why": why} for uid, why in self.compared.incomplete.items()]
+
+
+class Inventories:
+    """Takes inventories.
+
+    Args:
+        store: the intents.
+        clock: time limits.
+        relay: to the machines.
+    """
+
+    def __init__(self, store: Store, clock: Clock, relay: InventoryRelay) -> None:
+        self._store = store
+        self._clock = clock
+        self._relay = relay
+
+    async def take(self) -> Taken:
+        """Ask every machine now, side by side, and compare."""
+        machines = [m for m in await self._store.find(Machine) if m.state is not MachineState.REMOVED]
+        answers = await asyncio.gather(*(self._ask(m) for m in machines))
+        looks = [self._look(m, answer) for m, answer in zip(machines, answers, strict=True)]
+        now = self._clock.now()
+        observed = tuple(
+            Observed(
+                machine=machine.uid,
+                resource=item.resource,
+                worker=item.worker,
+                epoch=item.epoch,
+                identity=item.identity,
+                digest=item.digest,
+                proven=item.proven,
+                alive=item.alive,
+                observed_at=now,
+                healthy=item.healthy,
+            )
+            for machine, answer in zip(machines, answers, strict=True)
+            if answer is not None
+            for item in answer.items
+        )
+        intents = await self._intents()
+        unknown = {o.worker for o in observed if o.worker} - {i.worker for i in intents}
+        compared = compare(intents, observed, looks, await self._ended(unknown))
+        return Taken(now, observed, compared, {m.uid: m.name for m in machines})
+
+    async def _ask(self, machine: Machine) -> InventoryAnswer | None:
+        if machine.state not in (MachineState.READY, MachineState.NOT_READY):
+            return None
+        return await self._relay.ask(machine.uid, self._clock, ANSWER_S)
+
+    def _look(self, machine: Machine, answer: InventoryAnswer | None) -> MachineLook:
+        if answer is None:
+            reached = machine.state in (MachineState.READY, MachineState.NOT_READY)
+            why = f"it does not answer within {ANSWER_S:.0f} s" if reached else f"it is {machine.state}"
+            return MachineLook(machine.uid, 0.0, why)
+        begun = self._clock.now() - answer.begun_s
+        return MachineLook(machine.uid, begun, "; ".join(answer.incomplete) or None)
+
+    async def _intents(self) -> list[Intent]:
+        """What rows say should be on machines, and what they say should be gone and is not proven to be."""
+        live = [s for s in WorkerState if s not in ENDED_WORKER]
+        workers = [w for w in await self._store.find(Worker, state=tuple(live)) if w.machine and w.handed_over]
+        uids = sorted({w.run for w in workers})
+        runs = {r.uid: r for r in await self._store.find(Run, uid=uids)} if uids else {}
+        owners = sorted({r.deployment for r in runs.values() if r.deployment})
+        deployments = {d.uid: d for d in await self._store.find(Deployment, uid=owners)} if owners else {}
+        operations = await self._store.find(Operation, state=tuple(OPEN_OPERATION))
+        busy = {o.target: o.uid for o in operations}
+        return [_intent(w, runs[w.run], deployments, busy) for w in workers if w.run in runs]
+
+    async def _ended(self, workers: Iterable[str]) -> frozenset[str]:
+        """Which of them were known once: their rows ended, or only their history is left."""
+        found = set()
+        for uid in sorted(workers):
+            row = await self._store.get(Worker, uid)
+            if row is not None or await self._store.history(uid=uid, limit=1):
+                found.add(uid)
+        return frozenset(found)
+
+
+def _intent(worker: Worker, run: Run, deployments: Mapping[str, Deployment], busy: Mapping[str, str]) -> Intent:
+    owner = deployments.get(run.deployment or "")
+    return Intent(
+        worker=worker.uid,
+        epoch=worker.epoch,
+        identity=identity_of(run, worker).text,
+        digest=digest_of(group_of(run, worker.group)),
+        machine=worker.machine or "",
+        kind="Deployment" if owner is not None else "Run",
+        name=f"{worker.namespace}/{owner.name if owner is not None else run.name}",
+        since=worker.placed_at or worker.queued_at,
+        wanted=worker.state is not WorkerState.STOPPING,
+        operation=busy.get(run.deployment or run.uid),
+    )
