@@ -7,22 +7,11 @@ with the new versions. Nothing else in the code writes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any
 
 from moorage.domain.nouns import Noun
 from moorage.domain.reasons import Reason
-
-T = TypeVar("T")
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def written_once(cls: type[T]) -> type[T]:
-    """A dataclass that the type checker holds to be frozen.
-
-    Several of these are made for every transition, and one that is frozen at run time as well takes three times as
-    long to make; it was a tenth of what a durable transition costs (`benchmarks/bench_store.py`).
-    """
-    return dataclass(slots=True, unsafe_hash=True)(cls)
+from moorage.domain.written import written_once
 
 
 @written_once

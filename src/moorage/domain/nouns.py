@@ -1,4 +1,4 @@
-"""The rows: one frozen dataclass a noun, as the store keeps it and as decisions see it.
+"""The rows: one dataclass a noun, written once (`written`), as the store keeps it and as decisions see it.
 
 Fields hold only JSON values (str, int, float, bool, None, tuple, Mapping) besides the state enumeration and the
 `Reason`, so that one codec serves every noun. Times are seconds since the epoch (UTC) as floats; durations end in
@@ -7,7 +7,7 @@ Only the store makes new versions; everybody else asks for a `Change`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from moorage.domain.reasons import Reason
@@ -21,11 +21,12 @@ from moorage.domain.states import (
     RunState,
     WorkerState,
 )
+from moorage.domain.written import row
 
 JsonMap = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row
 class Noun:
     """What every row has. `state_field` names the attribute that its transition table governs."""
 
@@ -48,7 +49,7 @@ class Noun:
         return str(getattr(self, self.state_field))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row
 class Deployment(Noun):
     """A model kept served. `spec` is the normalised spec document (both parts)."""
 
@@ -106,7 +107,7 @@ class Deployment(Noun):
     """of one that was adopted: {url, mode, resource?}"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row
 class Revision(Noun):
     """One immutable version of a deployment's revision part."""
 
@@ -138,7 +139,7 @@ class Revision(Noun):
     """a person's word on a candidate: {word: promote|reject, by, text, operation, at}"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row
 class Replica(Noun):
     """One copy of a revision, kept as a run of its own."""
 
@@ -166,7 +167,7 @@ class Replica(Noun):
     ended_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row
 class Run(Noun):
     """A job, or the run behind one replica."""
 
@@ -207,7 +208,7 @@ class Run(Noun):
     """of a run with a schedule: {next_at, last_at, made}: it makes runs and has no workers of its own"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row
 class Worker(Noun):
     """One process or container of a run. `epoch` is the placement epoch that fences every command and report."""
 
@@ -280,7 +281,7 @@ class Worker(Noun):
     """Failed or Down for good: nothing starts it again (its run decided that)"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row
 class Machine(Noun):
     """A machine that joined with an agent."""
 
@@ -315,7 +316,7 @@ class Machine(Noun):
     """namespace/name of each drive that has a copy here -> {state, bytes}"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row
 class Operation(Noun):
     """Durable work: apply, stop, delete (later promote, reject, rollback, adopt)."""
 
@@ -344,7 +345,7 @@ class Operation(Noun):
     lease_expires_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@row
 class Namespace(Noun):
     """What people set about a namespace. Without a row it may use every machine and has no quota.
 
