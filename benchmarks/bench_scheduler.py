@@ -9,6 +9,7 @@ resources (CPU, memory, GPUs) and label filters throughout; requests of four kin
 - `gang`: gangs of 8 to 64 whole machines or part of them with label filters, one a cycle, on a fleet half full.
 - `replan`: a full fleet, so many waiting runs, one machine freed: order, the head's reservation, backfill, all again.
 - `idle`: the same with nothing freed and everything told already, changes to write included (there must be none).
+- `why`: the answer to `moor why` of runs in the last third of that queue, proposals that were tried included, no reads.
 
 The bare kernels do one part of the work with the same arrays in the same run: `scan` looks at machines one after the
 other in Python, `numpy` makes one mask over all machines for each worker, both without order, gangs or reasons.
@@ -24,6 +25,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from moorage.control.explain import waiting_answer
 from moorage.decide.scheduling.assign import Outcome, decide
 from moorage.decide.scheduling.book import Book
 from moorage.decide.scheduling.cycle import run_cycle
@@ -196,8 +198,9 @@ def gangs(fleet: list[Machine], rounds: int) -> list[float]:
     return times
 
 
-def waiting(book: Book, count: int) -> tuple[float, float, float]:
-    """Seconds of CPU to plan anew after one machine was freed, to find nothing new, and to take one machine in."""
+def waiting(book: Book, count: int) -> tuple[float, float, float, tuple[float, float]]:
+    """Seconds of CPU to plan anew after one machine was freed, to find nothing new, to take one machine in, and to say
+    why a run waits."""
     for entry in list(book.queue):
         book.forget(entry.worker.uid)
     submit(book, (job(2_000_000 + n, gpus=1 + n % 8, time_limit=3600.0 if n % 2 else None) for n in range(count)))
@@ -207,6 +210,7 @@ def waiting(book: Book, count: int) -> tuple[float, float, float]:
             told(book, write)
     idle, cycle = cpu_s(lambda: run_cycle(book, NOW))
     assert not cycle.changes, f"{len(cycle.changes)} rows would be written though nothing changed"
+    asked_why = why(book)
     row = book.fleet.row("m00000")
     for holder in [h for h in book.holders if h.spot.row == row]:
         book.forget(holder.worker.uid)
@@ -214,7 +218,7 @@ def waiting(book: Book, count: int) -> tuple[float, float, float]:
     one, _ = cpu_s(lambda: book.room(Room(machine)))
     replan, outcome = cpu_s(lambda: decide(book, NOW))
     assert outcome.count, "the freed machine was not used"
-    return replan, idle, one
+    return replan, idle, one, asked_why
 
 
 def told(book: Book, write: Any) -> None:
@@ -225,8 +229,12 @@ def told(book: Book, write: Any) -> None:
     book.worker(worker, entry.run, None)
 
 
-def show(what: str, ratio: float, detail: str) -> None:
-    print(f"RATIO {what}: {ratio:.2f}  ({detail})")
+def why(book: Book) -> tuple[float, float]:
+    """Seconds of CPU of the answer to `moor why` of runs deep in the queue, proposals included: median and most."""
+    entries = list(book.queue)
+    deep = entries[len(entries) * 7 // 10 :: max(1, len(entries) // 40)]
+    times = [cpu_s(lambda entry=entry: waiting_answer(book, entry, NOW))[0] for entry in deep]
+    return statistics.median(times), max(times)
 
 
 def main() -> None:
@@ -240,16 +248,21 @@ def main() -> None:
     scan_s, masks_s = scan(asked.machines, 2_000), masks(asked.machines, 2_000)
     book, fill_s = fill(fleet, asked.workers)
     each = fill_s / asked.workers
-    show("fill: CPU / 1 s (goal <= 1)", fill_s, f"{asked.workers} workers in {fill_s:.3f} s, {1 / each:,.0f}/s")
-    show("fill: workers a second / Python scan", scan_s / each, f"scan {1 / scan_s:,.0f}/s")
-    show("fill: workers a second / NumPy mask a worker", masks_s / each, f"masks {1 / masks_s:,.0f}/s")
     times = sorted(gangs(fleet, asked.gangs))
-    p50, p99 = statistics.median(times) * 1000, times[int(len(times) * 0.99)] * 1000
-    show("gang: p99 / 1 ms (goal <= 1)", p99, f"p50 {p50:.2f} ms, p99 {p99:.2f} ms of CPU")
-    replan, idle, one = waiting(book, asked.waiting)
-    show("replan: CPU / 250 ms (goal <= 1)", replan / 0.25, f"{asked.waiting} waiting, {replan * 1000:.0f} ms")
-    show("idle: CPU / 50 ms (goal <= 1)", idle / 0.05, f"{asked.waiting} waiting, {idle * 1000:.0f} ms")
-    print(f"one machine changed: {one * 1e6:.0f} µs of CPU to take it in")
+    p50, p99 = statistics.median(times), times[int(len(times) * 0.99)]
+    replan, idle, one, (why_p50, why_most) = waiting(book, asked.waiting)
+    print(
+        f"fill: {asked.workers} workers, {1 / each:,.0f}/s; Python scan {1 / scan_s:,.0f}/s, masks {1 / masks_s:,.0f}/s"
+    )
+    print(f"gang: p50 {p50 * 1000:.2f} ms; why: p50 {why_p50 * 1000:.0f} ms")
+    print(f"RATIO scheduler_fill_cpu_s {fill_s:.3f} <=1")
+    print(f"RATIO scheduler_fill_vs_python_scan {scan_s / each:.2f} report")
+    print(f"RATIO scheduler_fill_vs_mask_each {masks_s / each:.2f} report")
+    print(f"RATIO scheduler_gang_p99_ms {p99 * 1000:.2f} <=1")
+    print(f"RATIO scheduler_replan_ms {replan * 1000:.0f} <=250")
+    print(f"RATIO scheduler_idle_ms {idle * 1000:.0f} <=50")
+    print(f"RATIO scheduler_why_ms {why_most * 1000:.0f} <=150")
+    print(f"RATIO scheduler_machine_taken_in_us {one * 1e6:.0f} report")
 
 
 if __name__ == "__main__":

@@ -41,33 +41,33 @@ def played(fleet: Sequence[Machine], trace: Trace, policy: Policy, *, seed: int,
     return play(fleet, trace.tasks, policy, setting)
 
 
-def show(what: str, ratio: float, detail: str) -> None:
-    print(f"RATIO {what}: {ratio:.4f}  ({detail})", flush=True)
-
-
-def saturated(fleet: Sequence[Machine], trace: Trace, peers: Sequence[Policy], seed: int) -> None:
+def saturated(fleet: Sequence[Machine], trace: Trace, peers: Sequence[Policy], seed: int) -> list[str]:
     gpus = sum(len(machine.capacity["gpus"]) for machine in fleet)
     chosen = choose(trace, Choice(saturate=True, seed=seed), gpus)
     for note in chosen.notes:
         print(f"- {note}")
     ours = played(fleet, chosen, Policy.FGD, seed=seed, saturate=True)
     held = ours.allocated_full or 0.0
-    show("saturated: GPUs allocated / all", held / gpus, f"{held:,.0f} of {gpus:,}; {cost(ours)}")
+    lines = [f"RATIO openb_filled_gpus_allocated {held / gpus:.4f} report"]
+    print(
+        f"filled, fgd: {held:,.0f} of {gpus:,} GPUs, {ours.fragmented_last:,.0f} fragmented; {cost(ours)}", flush=True
+    )
     for peer in peers:
         other = played(fleet, chosen, peer, seed=seed, saturate=True)
         theirs = other.allocated_full or 0.0
-        detail = f"{held:,.0f} / {theirs:,.0f}; fragmented {ours.fragmented_last:,.0f} / {other.fragmented_last:,.0f}"
-        show(f"saturated: GPUs allocated / {peer} (goal >= 1)", held / theirs, f"{detail}; {cost(other)}")
+        print(f"filled, {peer}: {theirs:,.0f} GPUs, {other.fragmented_last:,.0f} fragmented; {cost(other)}", flush=True)
+        lines.append(f"RATIO openb_filled_vs_{peer} {held / theirs:.4f} >=1")
+    return lines
 
 
-def replayed(fleet: Sequence[Machine], trace: Trace, seed: int) -> None:
+def replayed(fleet: Sequence[Machine], trace: Trace, seed: int) -> list[str]:
     result = played(fleet, choose(trace, Choice(), 0), Policy.FGD, seed=seed, saturate=False)
     waited = sum(waits.started for waits in result.waits if (waits.p99_s or 0.0) > 0.0)
-    detail = f"{result.tasks:,} tasks over {result.until_s / 86400:,.1f} days; {cost(result)}"
-    show("replay: the scheduler's CPU / 60 s (goal <= 1)", result.effort.scheduler_cpu_s / 60, detail)
+    print(f"replay: {result.tasks:,} tasks over {result.until_s / 86400:,.1f} days; {cost(result)}")
     print(
         f"replay: at most {result.allocated_most:,} GPUs at once; {waited:,} tasks in size classes that waited at all"
     )
+    return [f"RATIO openb_replay_scheduler_cpu_s {result.effort.scheduler_cpu_s:.1f} <=60"]
 
 
 def cost(result: Played) -> str:
@@ -85,8 +85,8 @@ def main() -> None:
     asked = parser.parse_args()
     print(f"{asked.machines}\n{asked.trace}")
     fleet, trace = machines.load(asked.machines), traces.load(asked.trace)
-    saturated(fleet, trace, asked.peers, asked.seed)
-    replayed(fleet, trace, asked.seed)
+    lines = [*saturated(fleet, trace, asked.peers, asked.seed), *replayed(fleet, trace, asked.seed)]
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

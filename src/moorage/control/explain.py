@@ -109,11 +109,11 @@ class Explanation:
             book = await load_book(self._store, self._clock)
         entry, now = book.queue.get(waiting.uid), self._clock.now()
         if entry is not None:
-            answer |= _waiting(book, entry, now)
+            answer |= waiting_answer(book, entry, now)
         return answer
 
 
-def _waiting(book: Book, entry: Entry, now: float) -> Answer:
+def waiting_answer(book: Book, entry: Entry, now: float) -> Answer:
     """The part of an answer that is about a place: the scheduler's own cycle up to this worker's turn."""
     turn = Turn.of(book, now, entry.worker.uid)
     outcome = turn.outcome() if turn is not None else decide(book, now)
