@@ -18,7 +18,7 @@ from moorage.decide.serving.exposure import Route, route_of
 from moorage.decide.serving.phase import OPEN_OPERATION, deployment_phase
 from moorage.decide.serving.snapshot import Demand, ServingSnapshot
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
-from moorage.domain.states import TERMINAL_REPLICA, Phase, WorkerState
+from moorage.domain.states import TERMINAL_REPLICA, MachineState, Phase, WorkerState
 from tests.memory_machines import MemoryMachines
 from tests.memory_rows import START as START
 from tests.memory_rows import STARTED as STARTED
@@ -117,8 +117,17 @@ class World(MemoryMachines):
             machines={m.uid: m for m in self.of(Machine) if m.draining is not None},
         )
 
+            lost=self._of_workers(deployment, workers, MachineState.DOWN),
+            held=self.holders if deployment.deleting else frozenset(),
     def publish(self) -> Route | None:
         """The routes that rows imply now; the gateway takes them at once."""
+    def _of_workers(
+        self, deployment: Deployment, workers: Mapping[str, tuple[Worker, ...]], state: MachineState
+    ) -> dict[str, Machine]:
+        """Machines in that state with a worker of it, as a deletion asks for them."""
+        placed = {w.machine for group in workers.values() for w in group} if deployment.deleting else set()
+        return {m.uid: m for m in self.of(Machine) if m.uid in placed and m.state is state}
+
         if not self.of(Deployment):
             self.published = None
             return None
@@ -144,9 +153,9 @@ class World(MemoryMachines):
         raise AssertionError(f"does not settle: the last change was {decision.change}")
 
     @property
-    def holders(self) -> set[str]:
+    def holders(self) -> frozenset[str]:
         """Workers for which a place is held."""
-        return {worker for worker, _ in self.holds}
+        return frozenset(worker for worker, _ in self.holds)
 
     def rooms(self) -> tuple[Room, ...]:
         """Machines with what is held on them."""

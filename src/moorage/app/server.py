@@ -130,6 +130,7 @@ async def build(config: ServerConfig) -> Graph:
     gateways = Gateways(store, clock, store.incarnation)
     await gateways.load()
     publisher = Publisher(store, clock, gateways, store.incarnation)
+    leadership = Leadership(store, clock, owner=f"home:{config.home}")
     relay = LogRelay(clock, lambda: ids.new("Operation"))
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
     copies = DriveRelay(clock, lambda: ids.new("Operation"))

@@ -12,7 +12,7 @@ from moorage.control.fleet import FleetAdmission
 from moorage.control.planning import dry_run, plan
 from moorage.control.submitted import checked_spec
 from moorage.decide.decision import Ids, Outcome
-from moorage.decide.serving import commands
+from moorage.decide.serving import commands, operation_commands
 from moorage.decide.serving.commands import Intent, Known
 from moorage.decide.serving.phase import OPEN_OPERATION
 from moorage.domain.errors import NotFound
@@ -117,7 +117,7 @@ class Admission:
             operation = await self._store.get(Operation, uid)
             if operation is None:
                 raise NotFound(f"there is no operation {uid}", target=f"Operation {uid}")
-            return commands.cancel(operation, self._clock.now(), actor=actor)
+            return operation_commands.cancel(operation, self._clock.now(), actor=actor)
 
         return await self._carry("default", key, {"cancel": uid}, decide)
 

@@ -35,6 +35,8 @@ class Leadership:
         self._clock = clock
         self._owner = owner
         self.fence: Fence | None = None
+        self.lease: Lease | None = None
+        """as last renewed"""
         self.since: float = 0.0
 
     async def lead(self, while_leading: Callable[[Fence], Awaitable[None]]) -> None:
@@ -43,7 +45,7 @@ class Leadership:
             lease = await self._take()
             if lease is None:
                 continue
-            self.fence = Fence(LEASE, lease.generation)
+            self.fence, self.lease = Fence(LEASE, lease.generation), lease
             self.since = self._clock.now()
             log.info("leading", generation=lease.generation)
             try:
@@ -51,7 +53,7 @@ class Leadership:
             except Fenced:
                 log.warning("leadership passed on", generation=lease.generation)
             finally:
-                self.fence = None
+                self.fence = self.lease = None
 
     async def _take(self) -> Lease | None:
         """The lease, under a generation that no earlier process of ours ever wrote under; None: try again."""
@@ -92,6 +94,7 @@ class Leadership:
                 continue
             if renewed is None or renewed.generation != lease.generation:
                 raise Fenced("the control lease passed to another control plane")
+            self.lease = renewed
             good_until, wait_s = asked_at + TTL_S, RENEW_S
 
     async def step_down(self) -> None:

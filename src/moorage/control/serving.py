@@ -3,20 +3,24 @@
 What to do is decided in `decide/serving/cycle`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from moorage.control.routing import NOT_OVER, Publisher
 from moorage.decide.decision import Ids
 from moorage.decide.serving.cycle import decide
 from moorage.decide.serving.phase import OPEN_OPERATION
-from moorage.decide.serving.snapshot import ServingSnapshot
+from moorage.decide.serving.snapshot import Holder, ServingSnapshot
 from moorage.domain.changes import Fence
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
-from moorage.domain.states import TERMINAL_RUN, RunState
-from moorage.ports import Clock, Store
+from moorage.domain.states import TERMINAL_RUN, MachineState, RunState
+from moorage.ports import Clock, Lease, Store
 
 OPEN_RUN = tuple(s for s in RunState if s not in TERMINAL_RUN)
+
+
+def _nobody() -> Lease | None:
+    return None
 
 
 class ServingStep:
@@ -25,13 +29,17 @@ class ServingStep:
     Args:
         store, clock, ids: outside.
         publisher: what gateways report and confirmed.
+        lease: the control plane's own lease as last renewed, under which operations are held; None while it has none.
     """
 
-    def __init__(self, store: Store, clock: Clock, ids: Ids, publisher: Publisher) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, ids: Ids, publisher: Publisher, lease: Callable[[], Lease | None] = _nobody
+    ) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
         self._publisher = publisher
+        self._lease = lease
         self.fence: Fence | None = None
 
     async def everything(self) -> Iterable[str]:
@@ -62,6 +70,7 @@ class ServingStep:
             workers[worker.run] = (*workers.get(worker.run, ()), worker)
         placed = sorted({w.machine for group in workers.values() for w in group if w.machine})
         machines = await self._store.find(Machine, uid=placed) if placed else []
+        lost, held = await self._unseen(deployment, machines)
         return ServingSnapshot(
             now=self._clock.now(),
             deployment=deployment,
@@ -72,4 +81,21 @@ class ServingStep:
             operations=tuple(await self._store.find(Operation, target=uid, state=tuple(OPEN_OPERATION))),
             demand=self._publisher.demand(deployment),
             machines={m.uid: m for m in machines if m.draining is not None},
+            holder=self._holder(),
+            lost=lost,
+            held=held,
         )
+
+    def _holder(self) -> Holder | None:
+        lease = self._lease()
+        return None if lease is None else Holder(lease.owner, lease.generation, lease.expires_at)
+
+    async def _unseen(
+        self, deployment: Deployment, machines: Iterable[Machine]
+    ) -> tuple[dict[str, Machine], frozenset[str]]:
+        """Of a deployment being deleted: machines that cannot say what they run, and whose places are still held."""
+        if not deployment.deleting:
+            return {}, frozenset()
+        lost = {m.uid: m for m in machines if m.state is MachineState.DOWN}
+        places = [hold for m in machines for hold in await self._store.holdings(m.uid)]
+        return lost, frozenset(str(hold["worker"]) for hold in places)

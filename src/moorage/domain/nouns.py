@@ -339,6 +339,10 @@ class Operation(Noun):
     waiting_reason: JsonMap | None = None
     retryable: bool = True
     cancel_requested: bool = False
+    cancelled_by: str | None = None
+    """who asked it to end"""
+    resolution: JsonMap | None = None
+    """a person's word on what is there: {how: adopt|absent, resource, by, evidence, at}"""
     error: JsonMap | None = None
     lease_owner: str | None = None
     lease_generation: int = 0

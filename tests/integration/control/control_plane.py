@@ -117,6 +117,7 @@ class Plane:
         plane.gateways = Gateways(store, clock, store.incarnation)
         await plane.gateways.load()
         plane.publisher = Publisher(store, clock, plane.gateways, store.incarnation)
+        plane.leadership = Leadership(store, clock, owner)
         plane.board = WorkBoard(store, clock, LogRelay(clock, lambda: ids.new("Operation")))
         plane.scheduling = SchedulingStep(store, clock)
         plane.loops = Loops(
@@ -124,7 +125,7 @@ class Plane:
             clock,
             publisher=plane.publisher,
             board=plane.board,
-            serving=ServingStep(store, clock, ids, plane.publisher),
+            serving=ServingStep(store, clock, ids, plane.publisher, lambda: plane.leadership.lease),
             runs=RunsStep(store, clock, ids),
             scheduling=plane.scheduling,
             machines=MachinesStep(store, clock, LeaseTimes()),
@@ -141,7 +142,6 @@ class Plane:
             withdraw=plane.publisher.withdraw,
         )
         plane.commands = Admission(store, clock, ids)
-        plane.leadership = Leadership(store, clock, owner)
         if lead:
             plane.lead()
             await until(plane._leads, "leadership")

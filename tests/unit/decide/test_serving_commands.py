@@ -5,11 +5,19 @@ from typing import Any
 
 import pytest
 
-from moorage.decide.serving import commands
+from moorage.decide.serving import operation_commands
 from moorage.decide.serving.phase import deployment_phase
 from moorage.domain.errors import Conflict
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Worker
-from moorage.domain.states import DeploymentStatus, OperationState, Phase, ReplicaStatus, RevisionState, WorkerState
+from moorage.domain.states import (
+    DeploymentStatus,
+    MachineState,
+    OperationState,
+    Phase,
+    ReplicaStatus,
+    RevisionState,
+    WorkerState,
+)
 from tests.serving_world import START, World, spec
 
 SLEEPER = {"replicas": {"min": 0, "max": 1, "initial": 1}, "scaling": {"idle_timeout": 60.0}}
@@ -64,7 +72,7 @@ def test_delete_removes_every_row_only_after_its_machines_saw_everything_gone() 
     world.settle()
     assert (world.phase, world.worker.state) == (Phase.DEACTIVATING, WorkerState.STOPPING)
     (delete,) = [o for o in world.of(Operation) if o.operation == "delete"]
-    assert (delete.state, [s["state"] for s in delete.steps]) == ("running", ["done", "done"] + ["pending"] * 3)
+    assert (delete.state, [s["state"] for s in delete.steps]) == ("waiting", ["done", "done"] + ["pending"] * 3)
     world.stops(world.worker)
     world.settle()
     assert not [r for r in world.rows.values() if not isinstance(r, Machine | Operation)]
@@ -88,12 +96,17 @@ def test_delete_of_a_failed_deployment_waits_for_a_process_that_failed_and_is_no
     assert not world.of(Deployment)
 
 
-def test_delete_is_not_held_up_by_a_machine_that_never_comes_back() -> None:
+def test_delete_is_not_held_up_by_a_machine_that_never_comes_back_and_was_removed() -> None:
     world = served()
     world.exits(world.worker, gone=False)
     world.settle()
     lose(world)
     world.command("delete")
+    world.settle()
+    assert world.of(Deployment)
+    machine = world.of(Machine)[0]
+    world.rows[machine.uid] = replace(machine, state=MachineState.REMOVED)
+    world.now += 2.0
     world.settle()
     assert not world.of(Deployment)
 
@@ -115,7 +128,7 @@ def test_a_cancel_that_arrives_with_the_readiness_came_too_late() -> None:
     world.place()
     world.starts(world.worker)
     world.ready(world.worker)
-    world.commit(commands.cancel(world.of(Operation)[0], world.now, actor="person:p").change)
+    world.commit(operation_commands.cancel(world.of(Operation)[0], world.now, actor="person:p").change)
     world.settle()
     assert world.of(Operation)[0].state is OperationState.SUCCEEDED
 
@@ -124,7 +137,7 @@ def test_an_apply_is_cancelled_by_a_person_before_it_had_its_effect() -> None:
     world = World()
     world.apply()
     world.settle()
-    world.commit(commands.cancel(world.of(Operation)[0], world.now, actor="person:p").change)
+    world.commit(operation_commands.cancel(world.of(Operation)[0], world.now, actor="person:p").change)
     world.settle()
     assert world.of(Operation)[0].state is OperationState.CANCELLED
 

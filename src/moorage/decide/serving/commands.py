@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.decide.decision import Draft, Ids, Outcome
-from moorage.decide.serving.operations import first_steps
+from moorage.decide.serving.cancelling import take_over
+from moorage.decide.serving.facts import first_steps
 from moorage.decide.serving.pausing import wake as wake_row
-from moorage.decide.serving.phase import OPEN_OPERATION
 from moorage.domain.errors import Conflict
 from moorage.domain.nouns import Deployment, Operation, Revision
 from moorage.domain.reasons import reason
-from moorage.domain.states import DeploymentStatus, OperationState, RevisionState
+from moorage.domain.states import DeploymentStatus, RevisionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +292,7 @@ def delete(known: Known, ids: Ids, now: float, *, actor: str) -> Outcome:
 def _take_over(draft: Draft, known: Known, operation: str, ids: Ids) -> Operation:
     """stop/delete > apply: ask the lower to cancel, end the candidate, and start the higher one."""
     deployment = known.deployment
-    for other in known.operations:
-        if other.operation == "apply" and not other.cancel_requested:
-            draft.set(other, cancel_requested=True)
+    take_over(draft, known.operations, operation, draft.actor)
     for revision in known.revisions:
         if revision.uid == deployment.candidate_revision and revision.state in (
             RevisionState.CANDIDATE,
@@ -314,34 +312,6 @@ def _take_over(draft: Draft, known: Known, operation: str, ids: Ids) -> Operatio
         steps=first_steps(operation, 0, draft.now),
     )
     return draft.create(row, reason("op.created", operation=operation))
-
-
-def cancel(operation: Operation, now: float, *, actor: str) -> Outcome:
-    """Ask an operation to end before its point of no return.
-
-    Raises:
-        Conflict: it is over, or a stop or delete that has written its intent and can only go on.
-    """
-    answer = {"operation": operation.uid}
-    if operation.cancel_requested:
-        return Outcome(None, answer)
-    if operation.state not in OPEN_OPERATION:
-        raise Conflict(f"operation {operation.uid} is over ({operation.state})", code="operation_over")
-    if operation.operation in ("stop", "delete"):
-        raise Conflict(
-            f"operation {operation.uid} is past its point of no return: {operation.operation} is written first and "
-            "then carried out",
-            code="past_no_return",
-            remedy="let it finish; apply the spec again afterwards",
-        )
-    draft = Draft((operation,), now, actor)
-    if operation.state in (OperationState.LEASED, OperationState.RUNNING, OperationState.WAITING):
-        why = reason("op.cancel_requested", by=actor)
-        draft.step(operation, OperationState.CANCELLING, "cancel_requested", why, cancel_requested=True)
-    else:
-        draft.set(operation, cancel_requested=True)
-        draft.note(operation, reason("op.cancel_requested", by=actor))
-    return Outcome(draft.decision().change, answer)
 
 
 def _refuse_unless_alive(deployment: Deployment, what: str) -> None:

@@ -1,81 +1,265 @@
-"""Stage 6: durable operations of a deployment (apply, stop, delete) follow what the rows show.
+"""Stage 6: the engine of durable operations; it follows what the rows show and never runs ahead of it.
 
-Each has named steps; a step is done when the rows prove it, so a restarted controller finds the first unfinished one
-by looking. stop/delete asks an apply to cancel and takes over.
+1. lease: its holder is the control plane that leads; under another generation the lease is lost and the next one
+   resumes at the first unfinished step. A step is done when the rows prove it, so resuming is looking.
+2. facts: what the operation has done so far (`FACTS`)
+3. steps: progress, which never goes backwards
+4. the end, or the state: cancelled, failed, succeeded, a person needed, a further attempt, waiting, going on
+
+`draft` and the operation's row are all it writes. Every commit carries the control plane's fence, so a holder that lost
+its lease writes nothing. Called by `cycle`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from moorage.decide.decision import Draft
+from moorage.decide.decision import Draft, same_reason
+from moorage.decide.serving import ending
+from moorage.decide.serving.cancelling import give_up_candidate
+from moorage.decide.serving.facts import Facts, Retry
 from moorage.decide.serving.phase import OPEN_OPERATION
-from moorage.decide.serving.snapshot import ServingSnapshot
-from moorage.domain.changes import Remove
-from moorage.domain.nouns import Deployment, Operation, Replica, Revision, Run, Worker
+from moorage.decide.serving.snapshot import Holder, ServingSnapshot
+from moorage.domain.ids import digest
+from moorage.domain.nouns import Deployment, Operation, Replica, Revision
 from moorage.domain.reasons import Reason, reason
-from moorage.domain.states import ENDED_WORKER, TERMINAL_REPLICA, DeploymentStatus, OperationState, RevisionState
+from moorage.domain.states import DeploymentStatus, OperationState, RevisionState
 
-STEPS: Mapping[str, tuple[str, ...]] = {
-    "apply": ("record", "provision", "ready", "activate"),
-    "stop": ("withdraw", "drain", "stop"),
-    "delete": ("withdraw", "drain", "stop", "prove_absence", "tombstone"),
-}
-"""Named checkpoints per operation, in order."""
+ATTEMPTS_MAX = 120
+BACKOFF_S, BACKOFF_MAX_S = 1.0, 60.0
+JITTER = 0.25
+ENDS_IN_ATTENTION = frozenset({"delete"})
+"""Operations that never fail for spent attempts: what they left undone must be seen by a person."""
 
-
-def first_steps(operation: str, done: int, now: float) -> tuple[dict[str, Any], ...]:
-    """The steps of a new operation, of which the first `done` are done by the very change that creates it."""
-    return tuple(
-        {"name": name, "state": "done" if i < done else "pending", "at": now if i < done else None}
-        for i, name in enumerate(STEPS[operation])
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What the rows show of one operation: how many steps are done, and an end if there is one."""
-
-    done: int
-    error: Mapping[str, Any] | None = None
-    cancelled_by: str | None = None
-    waiting: str | None = None
+_UNDER_LEASE = (OperationState.LEASED, OperationState.RUNNING)
 
 
 def advance(draft: Draft, snapshot: ServingSnapshot) -> None:
-    """Take up, move on, end."""
+    """Take up, move on, end: every open operation of the deployment."""
     for operation in snapshot.operations:
-        _take_up(draft, operation)
-        facts = _FACTS[operation.operation](draft, snapshot, operation)
+        _hold(draft, operation, snapshot.holder)
+        facts = FACTS[operation.operation](draft, snapshot, operation)
         _record_steps(draft, operation, facts.done)
-        _end(draft, operation, facts)
+        _settle(draft, snapshot, operation, facts)
     open_ones = [o for o in draft.of(Operation) if o.state in OPEN_OPERATION]
-    blocking = open_ones[-1].uid if open_ones else None
-    if blocking is not None:
-        draft.set(snapshot.deployment, operation=blocking)
+    if open_ones:
+        draft.set(snapshot.deployment, operation=open_ones[-1].uid)
 
 
-def _take_up(draft: Draft, operation: Operation) -> None:
-    if operation.state is OperationState.PENDING and not operation.cancel_requested:
-        draft.step(operation, OperationState.LEASED, "leased", reason("op.leased"), attempt=operation.attempt + 1)
-        step = next((s["name"] for s in operation.steps if s["state"] != "done"), "end")
-        code = "op.started" if operation.attempt == 0 else "op.resumed"
-        draft.step(operation, OperationState.RUNNING, "started", reason(code, step=step))
+# 1. Lease
 
 
-def _apply_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) -> _Facts:
+def _hold(draft: Draft, operation: Operation, holder: Holder | None) -> None:
+    current = draft.row(operation)
+    lost = holder is not None and current.lease_generation not in (0, holder.generation)
+    if lost and current.state in _UNDER_LEASE:
+        draft.step(
+            operation, OperationState.PENDING, "lease_lost", reason("op.lease_lost", owner=current.lease_owner or None)
+        )
+    elif lost and holder is not None:
+        draft.set(operation, **_lease(holder))
+    if draft.row(operation).state is OperationState.PENDING and not current.cancel_requested:
+        _take_up(draft, operation, holder)
+
+
+def _lease(holder: Holder | None) -> dict[str, Any]:
+    if holder is None:
+        return {}
+    return {
+        "lease_owner": holder.owner,
+        "lease_generation": holder.generation,
+        "lease_expires_at": holder.expires_at,
+    }
+
+
+def _take_up(draft: Draft, operation: Operation, holder: Holder | None) -> None:
+    """Lease it and go on from the first unfinished step."""
+    current = draft.row(operation)
+    named = {"owner": holder.owner, "generation": holder.generation} if holder else {}
+    first = current.attempt == 0
+    fields: dict[str, Any] = {**_lease(holder), "attempt": max(current.attempt, 1)}
+    draft.step(operation, OperationState.LEASED, "leased", reason("op.leased", **named), **fields)
+    step = next((s["name"] for s in operation.steps if s["state"] != "done"), "end")
+    why = reason("op.started" if first else "op.resumed", step=step)
+    draft.step(operation, OperationState.RUNNING, "started", why, waiting_reason=None, next_attempt_at=None)
+
+
+def _running(draft: Draft, operation: Operation) -> None:
+    """Back under way, where it waited."""
+    current = draft.row(operation)
+    if current.state is not OperationState.WAITING:
+        return
+    draft.step(operation, OperationState.LEASED, "leased", reason("op.leased"))
+    step = next((s["name"] for s in current.steps if s["state"] != "done"), "end")
+    draft.step(
+        operation,
+        OperationState.RUNNING,
+        "started",
+        reason("op.resumed", step=step),
+        waiting_reason=None,
+        next_attempt_at=None,
+    )
+
+
+# 3. Steps
+
+
+def _record_steps(draft: Draft, operation: Operation, done: int) -> None:
+    steps = []
+    for index, step in enumerate(operation.steps):
+        finished = index < done and step["state"] != "done"
+        steps.append({**step, "state": "done", "at": draft.now} if finished else dict(step))
+    count = sum(s["state"] == "done" for s in steps)
+    progress = max(operation.progress, count / max(len(steps), 1))
+    draft.set(operation, steps=tuple(steps), progress=progress)
+
+
+# 4. The end, or the state
+
+
+def _settle(draft: Draft, snapshot: ServingSnapshot, operation: Operation, facts: Facts) -> None:
+    current = draft.row(operation)
+    done = facts.done >= len(operation.steps)
+    if facts.cancelled_by is not None:
+        _cancel(draft, operation, facts.cancelled_by)
+    elif current.cancel_requested and not done:
+        by = current.cancelled_by or "a person"
+        CANCELS.get(operation.operation, _nothing)(draft, snapshot, operation, by)
+        _cancel(draft, operation, by)
+    elif facts.error is not None:
+        _fail(draft, operation, "failed", reason("op.failed", error=str(facts.error["message"])), facts.error)
+    elif done:  # also of one that was asked to cancel: past the point of no return
+        if current.state is OperationState.PENDING:
+            _take_up(draft, operation, snapshot.holder)
+        _go_on(draft, operation)
+        draft.step(operation, OperationState.SUCCEEDED, "succeeded", reason("op.succeeded"), waiting_reason=None)
+    elif facts.attention is not None:
+        _ask_a_person(draft, operation, facts.attention)
+    else:
+        _carry_on(draft, operation, facts)
+
+
+def _carry_on(draft: Draft, operation: Operation, facts: Facts) -> None:
+    """It is not over: a further attempt, waiting, or under way."""
+    exhausted = draft.row(operation).attempt >= ATTEMPTS_MAX
+    if facts.retry is not None and not (exhausted and draft.row(operation).state is OperationState.NEEDS_ATTENTION):
+        _go_on(draft, operation, stay_waiting=True)
+        _retry(draft, operation, facts.retry)
+    elif facts.retry is None and facts.waiting is not None:
+        _go_on(draft, operation, stay_waiting=True)
+        _wait(draft, operation, reason("op.waiting", why=facts.waiting))
+    elif facts.retry is None:
+        _go_on(draft, operation)
+
+
+def _go_on(draft: Draft, operation: Operation, *, stay_waiting: bool = False) -> None:
+    """Out of waiting, or out of a person's hands where what was not certain has become certain by itself."""
+    if draft.row(operation).state is OperationState.NEEDS_ATTENTION:
+        draft.step(operation, OperationState.PENDING, "resolved", reason("op.certain"))
+        _take_up(draft, operation, None)
+    if not stay_waiting:
+        _running(draft, operation)
+
+
+def _wait(draft: Draft, operation: Operation, why: Reason, **fields: Any) -> None:
+    current = draft.row(operation)
+    fields["waiting_reason"] = why.to_wire()
+    if current.state is OperationState.RUNNING:
+        draft.step(operation, OperationState.WAITING, "waiting", why, **fields)
+    elif current.state is OperationState.WAITING and not same_reason(current.reason, why):
+        draft.because(operation, why)
+        draft.set(operation, **fields)
+
+
+def _retry(draft: Draft, operation: Operation, retry: Retry) -> None:
+    """Count an attempt that failed, once, and say when the next one is."""
+    current = draft.row(operation)
+    planned = current.next_attempt_at if current.state is OperationState.WAITING else None
+    counted = planned is not None and (planned > draft.now if retry.at is None else planned == retry.at)
+    if counted:
+        draft.look_again(planned)
+        return
+    if current.attempt >= ATTEMPTS_MAX:
+        _exhausted(draft, operation, retry.error)
+        return
+    at = draft.now + backoff_s(operation.uid, current.attempt) if retry.at is None else retry.at
+    attempt = current.attempt + 1
+    why = reason("op.retry", at=at, error=retry.error, attempt=attempt)
+    _wait(draft, operation, why, attempt=attempt, next_attempt_at=at)
+    draft.look_again(at)
+
+
+def backoff_s(uid: str, failed: int) -> float:
+    """Seconds to the next attempt after `failed` of them: 1 s doubling to 60 s, each drawn within a quarter.
+
+    The draw is a digest of operation and attempt: operations that failed together do not come back together, and the
+    same decision made twice is the same.
+    """
+    drawn = int(digest([uid, failed]).rpartition(":")[2][:8], 16) / 0xFFFFFFFF
+    return min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(failed - 1, 10)) * (1 - JITTER + 2 * JITTER * drawn)
+
+
+def _exhausted(draft: Draft, operation: Operation, error: str) -> None:
+    current = draft.row(operation)
+    if operation.operation in ENDS_IN_ATTENTION or current.state is OperationState.CANCELLING:
+        _ask_a_person(draft, operation, f"{error} (after {current.attempt} attempts)")
+        return
+    why = reason("op.attempts_exhausted", error=error, n=current.attempt)
+    public = {"code": "attempts_exhausted", "category": "failed", "message": why.message, "retryable": True}
+    _fail(draft, operation, "attempts_exhausted", why, {**public, "remedy": why.advice})
+
+
+def _fail(draft: Draft, operation: Operation, trigger: str, why: Reason, error: Mapping[str, Any]) -> None:
+    state = draft.row(operation).state
+    if state is OperationState.CANCELLING:
+        draft.step(operation, OperationState.CANCELLED, "cancelled", reason("op.cancelled", by="a person"))
+        return
+    _go_on(draft, operation, stay_waiting=True)
+    draft.step(operation, OperationState.FAILED, trigger, why, error=dict(error), retryable=False, waiting_reason=None)
+
+
+def _ask_a_person(draft: Draft, operation: Operation, evidence: str) -> None:
+    current = draft.row(operation)
+    why = reason("op.needs_attention", evidence=evidence)
+    fields: dict[str, Any] = {"waiting_reason": why.to_wire(), "next_attempt_at": None}
+    if current.state is OperationState.NEEDS_ATTENTION:
+        draft.because(operation, why)
+        draft.set(operation, **fields)
+        return
+    draft.step(operation, OperationState.NEEDS_ATTENTION, "needs_attention", why, **fields)
+
+
+def _cancel(draft: Draft, operation: Operation, by: str) -> None:
+    state = draft.row(operation).state
+    fields = {"waiting_reason": None, "next_attempt_at": None}
+    if state not in (OperationState.PENDING, OperationState.CANCELLING):
+        draft.step(operation, OperationState.CANCELLING, "cancel_requested", reason("op.cancel_requested", by=by))
+    draft.step(operation, OperationState.CANCELLED, "cancelled", reason("op.cancelled", by=by), **fields)
+
+
+# What each operation has done
+
+
+def _apply_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) -> Facts:
     deployment = draft.row(snapshot.deployment)
     revision = next((r for r in draft.of(Revision) if r.uid == operation.revision), None)
     if deployment.deleting or deployment.status is DeploymentStatus.STOPPED:
-        return _Facts(0, cancelled_by="a stop or delete")
+        return Facts(0, cancelled_by="a stop or delete")
     if deployment.status is DeploymentStatus.FAILED or (revision and revision.state is RevisionState.FAILED):
-        return _Facts(0, error=_last_error(deployment))
+        return Facts(0, error=_last_error(deployment))
     if deployment.status is DeploymentStatus.PAUSED or (revision and revision.state is RevisionState.ACTIVE):
-        return _Facts(len(STEPS["apply"]))
+        return Facts(len(operation.steps))
     replicas = [r for r in draft.of(Replica) if r.revision == operation.revision]
     ready = any(r.routed for r in replicas)
     provisioned = any(r.status != "pending" for r in replicas)
-    return _Facts(1 + provisioned + (provisioned and ready))
+    return Facts(1 + provisioned + (provisioned and ready), retry=_next_try(deployment, draft.now))
+
+
+def _next_try(deployment: Deployment, now: float) -> Retry | None:
+    """The replica that failed last is replaced at a time that the back-off of the deployment chose."""
+    if deployment.retry_at is None or deployment.retry_at <= now:
+        return None
+    why = dict(dict(deployment.last_failure or {}).get("reason") or {})
+    return Retry(str(why.get("message") or "its replica failed"), deployment.retry_at)
 
 
 def _last_error(deployment: Deployment) -> dict[str, Any]:
@@ -90,78 +274,17 @@ def _last_error(deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _stop_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) -> _Facts:
-    del operation
-    demand = snapshot.demand
-    replicas = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA]
-    withdrawn = not any(r.routed for r in replicas) and not demand.published_targets
-    stopping = all(draft.row(snapshot.runs[r.run]).cancel is not None for r in replicas if r.run in snapshot.runs)
-    if not withdrawn:
-        return _Facts(0, waiting="gateways to take the new routes")
-    if replicas and not stopping:
-        return _Facts(1, waiting=f"{demand.in_flight} requests in flight to end")
-    if replicas or not _absent(draft):
-        return _Facts(2, waiting="machines to confirm that every process is gone")
-    return _Facts(3)
+FACTS: Mapping[str, Callable[[Draft, ServingSnapshot, Operation], Facts]] = {
+    "apply": _apply_facts,
+    "stop": ending.stop_facts,
+    "delete": ending.delete_facts,
+}
+"""Operation → what its rows show."""
 
 
-def _absent(draft: Draft) -> bool:
-    """Every worker ended and its machine saw nothing of it left (or the machine is lost and the place fenced)."""
-    return all(w.state in ENDED_WORKER and not w.handed_over for w in draft.of(Worker))
+def _nothing(draft: Draft, snapshot: ServingSnapshot, operation: Operation, by: str) -> None:
+    del draft, snapshot, operation, by
 
 
-def _delete_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) -> _Facts:
-    facts = _stop_facts(draft, snapshot, operation)
-    if facts.done < 3 or not _absent(draft):
-        return facts
-    for noun in (Worker, Run, Replica, Revision):
-        for row in draft.of(noun):
-            draft.write(Remove(row.kind, row.uid, row.version, _removal(row.kind)))
-    deployment = snapshot.deployment
-    draft.write(
-        Remove("Deployment", deployment.uid, deployment.version, reason("deploy.deleted", by=operation.actor or None))
-    )
-    return _Facts(len(STEPS["delete"]))
-
-
-def _removal(kind: str) -> Reason:
-    return reason({"Worker": "worker", "Run": "run", "Replica": "replica", "Revision": "revision"}[kind] + ".deleted")
-
-
-_FACTS = {"apply": _apply_facts, "stop": _stop_facts, "delete": _delete_facts}
-
-
-def _record_steps(draft: Draft, operation: Operation, done: int) -> None:
-    steps = []
-    for index, step in enumerate(operation.steps):
-        finished = index < done and step["state"] != "done"
-        steps.append({**step, "state": "done", "at": draft.now} if finished else dict(step))
-    count = sum(s["state"] == "done" for s in steps)
-    progress = max(operation.progress, count / max(len(steps), 1))
-    draft.set(operation, steps=tuple(steps), progress=progress)
-
-
-def _end(draft: Draft, operation: Operation, facts: _Facts) -> None:
-    current = draft.row(operation)
-    done = facts.done >= len(STEPS[operation.operation])
-    if facts.cancelled_by is not None:
-        _cancel(draft, operation, facts.cancelled_by)
-    elif current.cancel_requested and (not done or current.state is OperationState.PENDING):
-        _cancel(draft, operation, "a person")
-    elif facts.error is not None:
-        why = reason("op.failed", error=str(facts.error["message"]))
-        draft.step(operation, OperationState.FAILED, "failed", why, error=dict(facts.error), retryable=False)
-    elif done:  # also of one that was asked to cancel: past the point of no return
-        draft.step(operation, OperationState.SUCCEEDED, "succeeded", reason("op.succeeded"), waiting_reason=None)
-    elif facts.waiting is not None:
-        draft.set(operation, waiting_reason=reason("op.waiting", why=facts.waiting).to_wire())
-
-
-def _cancel(draft: Draft, operation: Operation, by: str) -> None:
-    current = draft.row(operation)
-    if current.state is OperationState.PENDING:
-        draft.step(operation, OperationState.CANCELLED, "cancelled", reason("op.cancelled", by=by))
-        return
-    if current.state is not OperationState.CANCELLING:
-        draft.step(operation, OperationState.CANCELLING, "cancel_requested", reason("op.cancel_requested", by=by))
-    draft.step(operation, OperationState.CANCELLED, "cancelled", reason("op.cancelled", by=by))
+CANCELS: Mapping[str, Callable[[Draft, ServingSnapshot, Operation, str], None]] = {"apply": give_up_candidate}
+"""Operation → what takes back what it has begun, where cancelling it has to."""

@@ -42,5 +42,6 @@ ENTRIES = (
         "`--absent`.",
     ),
     by_person("op.resolved", "A person resolved it: {how}", "how", optional=("by", "evidence")),
+    progress("op.certain", "What could not be told is certain by now"),
     by_person("op.deleted", "Pruned with what it was for"),
 )
