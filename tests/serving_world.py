@@ -16,7 +16,7 @@ from moorage.decide.serving.commands import Intent, Known
 from moorage.decide.serving.cycle import decide
 from moorage.decide.serving.exposure import Route, route_of
 from moorage.decide.serving.phase import OPEN_OPERATION, deployment_phase
-from moorage.decide.serving.snapshot import Demand, ServingSnapshot
+from moorage.decide.serving.snapshot import Demand, Load, ServingSnapshot
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.domain.states import TERMINAL_REPLICA, MachineState, Phase, WorkerState
 from tests.memory_machines import MemoryMachines
@@ -47,6 +47,7 @@ class World(MemoryMachines):
         self.in_flight: dict[str, int] = {}
         self.idle_s: float | None = None
         self.known = True
+        self.load = Load()
         self.confirmed = True
         self.published: Route | None = None
         for n in range(machines):
@@ -114,6 +115,7 @@ class World(MemoryMachines):
             workers=workers,
             operations=tuple(o for o in self.of(Operation) if o.state in OPEN_OPERATION),
             demand=self.demand(),
+            load=self.load,
             machines={m.uid: m for m in self.of(Machine) if m.draining is not None},
         )
 

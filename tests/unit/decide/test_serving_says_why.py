@@ -101,7 +101,7 @@ def test_a_replica_that_is_scaled_away_says_that_while_it_drains() -> None:
     world = World()
     world.up(spec(replicas={"min": 2, "max": 2, "initial": 2}))
     world.confirmed = False
-    world.command("scale", low=1, high=2)
+    world.command("scale", low=1, high=1)
     world.settle()
     (stopping,) = [r for r in world.replicas if r.stopping is not None]
     assert (said(stopping), message(stopping)) == (

@@ -218,6 +218,6 @@ def test_fewer_replicas_stop_those_that_serve_nothing_first() -> None:
     world.command("scale", low=3)
     world.settle()
     assert [r.ordinal for r in world.replicas] == [0, 1, 2]
-    world.command("scale", low=1)
+    world.command("scale", low=1, high=1)
     world.settle()
     assert [(r.ordinal, r.routed) for r in world.replicas] == [(0, True)]

@@ -5,12 +5,13 @@ it left in the draft.
 2. failures: count them, set the back-off; a deployment that never served and cannot fails for good
 3. readiness: facts that a ready replica establishes; the first revision becomes active; long running forgives
 4. pausing: the handshake to sleep, and waking
+4b. resizing: the size that the load asks for
 5. scale: start what is missing, stop what is too many, drain before every stop
 6. operations: apply, stop and delete follow the rows; a finished delete leaves tombstones
 """
 
 from moorage.decide.decision import Decision, Draft, Ids
-from moorage.decide.serving import failures, operations, pausing, readiness, replicas, scale
+from moorage.decide.serving import failures, operations, pausing, readiness, replicas, resizing, scale
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.changes import Fence
 
@@ -26,6 +27,7 @@ def decide(snapshot: ServingSnapshot, ids: Ids, fence: Fence | None = None) -> D
     failures.forgive(draft, snapshot)
     failures.fail_for_good(draft, snapshot)
     pausing.sleep_or_wake(draft, snapshot)
+    resizing.resize(draft, snapshot)
     scale.converge(draft, snapshot, ids)
     operations.advance(draft, snapshot)
     return draft.decision(fence)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.decide.decision import Draft
+from moorage.decide.serving.resizing import at_wake
 from moorage.decide.serving.snapshot import Demand, ServingSnapshot
 from moorage.domain.nouns import Deployment, Replica
 from moorage.domain.reasons import reason
@@ -50,6 +51,7 @@ def wake(draft: Draft, deployment: Deployment, *, held: int = 0, by: str | None 
         wakes=deployment.wakes + 1,
         paused_at=None,
     )
+    at_wake(draft, deployment, held)
 
 
 def _created(draft: Draft, snapshot: ServingSnapshot) -> None:
@@ -100,8 +102,8 @@ def _last_request(deployment: Deployment, demand: Demand, now: float, slack_s: f
 
 
 def _asleep(draft: Draft) -> dict[str, Any]:
-    """What is set when it goes to sleep: whoever wakes it queues anew, and no handshake or wake is under way."""
-    return {"hold": None, "waking": None, "paused_at": draft.now, "queued": {}}
+    """What is set when it goes to sleep: whoever wakes it queues anew, and no handshake, wake or size is left."""
+    return {"hold": None, "waking": None, "paused_at": draft.now, "queued": {}, "scaling": None}
 
 
 def _lift(draft: Draft, deployment: Deployment, why: str) -> None:

@@ -45,14 +45,22 @@ def initial_scale(spec: Mapping[str, Any]) -> int:
     return max(int(replicas.get("initial", max(low, 1))), low)
 
 
+def bounds(spec: Mapping[str, Any]) -> tuple[int, int]:
+    """Fewest and most replicas of one that is awake: at least one, and `max` never below `min`."""
+    replicas = spec.get("replicas") or {}
+    low = max(int(replicas.get("min", 1)), 1)
+    return low, max(int(replicas.get("max") or low), low)
+
+
 def desired_replicas(deployment: Deployment) -> int:
-    """How many replicas the deployment should have now."""
+    """How many replicas the deployment should have now: what the autoscaler decided, within the limits."""
     if deployment.status is not DeploymentStatus.CREATED or deployment.deleting:
         return 0
-    low = int(dict(deployment.spec).get("replicas", {}).get("min", 1))
+    low, high = bounds(deployment.spec)
     if not deployment.initial_scale_reached:
-        return max(initial_scale(deployment.spec), 1)
-    return max(low, 1)
+        low = max(initial_scale(deployment.spec), 1)
+    scaled = int((deployment.scaling or {}).get("desired", low))
+    return max(min(scaled, high), low)
 
 
 def deployment_counts(deployment: Deployment, replicas: Iterable[Replica]) -> Counts:

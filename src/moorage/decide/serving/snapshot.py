@@ -41,9 +41,12 @@ class Load:
     Args:
         stable, urgent: means over the windows of `scaling.down_after` and `scaling.up_after`.
         stable_s, urgent_s: seconds of each window that were really watched (a new leader has watched none).
-        rate: requests ended a second, over the stable window.
+        rate: requests that came a second, over the stable window.
         ttft_p95_s, latency_p95_s: over the stable window; None: nothing to tell.
         samples: requests behind the two.
+        peak: the highest mean over any stretch of `scaling.up_after` within the stable window.
+        peak_left_s: seconds until that stretch has left the window.
+        urgent_rate, peak_rate: as `urgent` and `peak`, of `rate`.
     """
 
     stable: float = 0.0
@@ -54,6 +57,10 @@ class Load:
     ttft_p95_s: float | None = None
     latency_p95_s: float | None = None
     samples: int = 0
+    peak: float = 0.0
+    peak_left_s: float = 0.0
+    urgent_rate: float = 0.0
+    peak_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

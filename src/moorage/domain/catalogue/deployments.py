@@ -63,6 +63,7 @@ _SCALING = (
         "Holds its size: it changed too short a time ago[ (wants {to})]",
         optional=("from", "to", "until"),
     ),
+    progress("scale.steady", "Its size fits the load[: {to} replicas]", optional=("to",)),
     progress("scale.at_min", "At its minimum[ of {min}]", optional=("min", "to")),
     waiting(
         "scale.at_max",
