@@ -11,6 +11,7 @@ from string import Formatter
 from typing import Any
 
 from moorage.domain.units import format_duration, show_size
+from moorage.domain.written import written_once
 
 
 class ReasonClass(StrEnum):
@@ -51,7 +52,7 @@ class ReasonType:
         return self.progress_when is not None and params.get(self.progress_when[0]) == self.progress_when[1]
 
 
-@dataclass(frozen=True, slots=True)
+@written_once
 class Reason:
     """A code with its params and the sentence made of them."""
 

@@ -93,16 +93,16 @@ def _is_news(old: Image, write: Update, reason: Reason) -> bool:
 def _with_fields(old: Image, fields: Mapping[str, Any], now: float) -> Image:
     """The next version of the row, with `fields` set; `doc` is only rewritten when a field of it is among them."""
     shape, namespace, name, searched = old.shape, old.namespace, old.name, old.searched
-    root, doc, members = old.root, old.doc, old.members
+    root, doc = old.root, old.doc
     if fields:
-        if not shape.doc_set.issuperset(fields):
+        if not fields.keys() <= shape.doc.keys():
             fields = dict(fields)
             namespace, name = fields.pop("namespace", namespace), fields.pop("name", name)
             if not fields.keys().isdisjoint(shape.searched):
                 searched = tuple(fields.pop(c, v) for c, v in zip(shape.searched, searched, strict=True))
                 root = shape.root(old.uid, searched)
         if fields:
-            doc, members = merged(old, fields)
+            doc = merged(old, fields)
     return Image(
         shape,
         old.uid,
@@ -116,5 +116,4 @@ def _with_fields(old: Image, fields: Mapping[str, Any], now: float) -> Image:
         searched,
         root,
         doc,
-        members,
     )

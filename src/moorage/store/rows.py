@@ -1,14 +1,18 @@
 """Noun ⇄ row. One `Shape` a noun says which field lives in which column and which in `doc`.
 
+`doc` leaves out what has its default, which is most of it: a row is a third as long so, and is read and written in half
+the time. A default is therefore part of the stored form, like a field's name: neither may change its meaning.
+
 Forward compatible: unknown keys of `doc` are ignored, missing ones get the field's default, so a row written by the
 release before or after can be read. Called by `batch.py` (writes) and `store.py` (reads). No SQL here.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
@@ -33,8 +37,9 @@ class Shape:
     """How one noun is stored.
 
     Args:
+        state_of: its states by their words.
         searched: fields with a column of their own.
-        doc, doc_set: fields kept in the `doc` column.
+        doc: fields kept in the `doc` column, each with its default; `doc_of` reads them off a row.
         tuples: those of `doc` that are tuples in the noun and lists in JSON.
         settable: fields that an `Update` may set.
         roots: places in `searched` of the uids under one of which its history is read, the first that is set.
@@ -45,10 +50,10 @@ class Shape:
     cls: type[Noun]
     kind: str
     table: str
-    states: type[StrEnum]
+    state_of: Mapping[str, StrEnum]
     searched: tuple[str, ...]
-    doc: tuple[str, ...]
-    doc_set: frozenset[str]
+    doc: Mapping[str, Any]
+    doc_of: Callable[[Noun], tuple[Any, ...]]
     tuples: frozenset[str]
     settable: frozenset[str]
     roots: tuple[int, ...]
@@ -64,17 +69,12 @@ class Shape:
         return next((str(searched[place]) for place in self.roots if searched[place]), uid)
 
 
-Members = tuple[Mapping[str, int], list[str]]
-"""The members of a `doc`: where each stands, and each as JSON text, name and value."""
-
-
 @dataclass(slots=True)
 class Image:
     """A row as the writer handles it: columns decoded, `reason` and `doc` still JSON text.
 
-    Decoding and encoding JSON is most of the cost of a write: an update that leaves `doc` alone never touches it, and
-    one that changes it leaves its `members` for the next, each as JSON text, so that only what is set is
-    encoded. Being text, nothing of it can change under us.
+    Decoding and encoding JSON is much of the cost of a write: an update that leaves `doc` alone never touches it. Being
+    text, nothing of it can change under us.
     """
 
     shape: Shape
@@ -89,7 +89,6 @@ class Image:
     searched: tuple[Any, ...]
     root: str
     doc: bytes | str
-    members: Members | None = None
 
     def get(self, field: str) -> Any:
         """A searched column, or None where the noun has none of that name."""
@@ -148,20 +147,25 @@ def shape_of(cls: type[Noun]) -> Shape:
     """The shape of one noun, read off its dataclass."""
     hints = get_type_hints(cls)
     searched = searched_fields(cls)
-    doc = tuple(f.name for f in dataclasses.fields(cls) if f.name not in {*FIXED, *searched, cls.state_field})
+    kept = (f for f in dataclasses.fields(cls) if f.name not in {*FIXED, *searched, cls.state_field})
+    doc = {f.name: _default(f) for f in kept}
     return Shape(
         cls=cls,
         kind=cls.kind,
         table=cls.kind.lower(),
-        states=hints[cls.state_field],
+        state_of={str(state): state for state in hints[cls.state_field]},
         searched=searched,
         doc=doc,
-        doc_set=frozenset(doc),
+        doc_of=attrgetter(*doc),
         tuples=frozenset(n for n in doc if getattr(hints[n], "__origin__", None) is tuple),
         settable=frozenset({"namespace", "name", *searched, *doc} - _PROTECTED),
         roots=tuple(searched.index(n) for n in ("deployment", "run", "target") if n in searched),
         claims_name=cls.kind in NAMED_ONCE,
     )
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def shapes() -> Mapping[str, Shape]:
@@ -172,6 +176,7 @@ def shapes() -> Mapping[str, Shape]:
 def image_of(shape: Shape, row: Noun, *, reason: str, now: float) -> Image:
     """The first image of a row that is created at `now` (seconds since the epoch)."""
     searched = tuple(getattr(row, c) for c in shape.searched)
+    values = shape.doc_of(row)
     return Image(
         shape=shape,
         uid=row.uid,
@@ -184,32 +189,23 @@ def image_of(shape: Shape, row: Noun, *, reason: str, now: float) -> Image:
         reason=reason,
         searched=searched,
         root=shape.root(row.uid, searched),
-        doc=dumps({n: getattr(row, n) for n in shape.doc}),
+        doc=dumps({n: v for n, v, default in zip(shape.doc, values, shape.doc.values(), strict=True) if v != default}),
     )
 
 
-def merged(old: Image, fields: Mapping[str, Any]) -> tuple[str, Members]:
-    """`Image.doc` and `Image.members` of a row after `fields` of its `doc` are set.
+def merged(old: Image, fields: Mapping[str, Any]) -> str:
+    """`Image.doc` of a row after `fields` of its `doc` are set.
 
     Raises:
         InvalidSpec: a value has no JSON form.
     """
-    places, texts = old.members or _members(old.doc)
-    texts = texts.copy()
+    doc, defaults = loads(old.doc), old.shape.doc
     for name, value in fields.items():
-        text = f'"{name}":{dumps(value)}'
-        if name in places:
-            texts[places[name]] = text
+        if value != defaults[name]:
+            doc[name] = value
         else:
-            places = {**places, name: len(texts)}
-            texts.append(text)
-    return f"{{{','.join(texts)}}}", (places, texts)
-
-
-def _members(doc: bytes | str) -> Members:
-    found = orjson.loads(doc)
-    places = {name: place for place, name in enumerate(found)}
-    return places, [f"{dumps(name)}:{dumps(value)}" for name, value in found.items()]
+            doc.pop(name, None)
+    return dumps(doc)
 
 
 def image_from(shape: Shape, values: Sequence[Any]) -> Image:
@@ -223,13 +219,14 @@ def image_from(shape: Shape, values: Sequence[Any]) -> Image:
 def decode(shape: Shape, values: Sequence[Any]) -> Noun:
     """A noun from columns in the order of `Shape.columns`."""
     uid, namespace, name, state, version, created_at, updated_at, reason = values[:8]
-    stored = orjson.loads(values[-1])
-    known = {n: stored[n] for n in shape.doc if n in stored}
-    for n in shape.tuples:
-        if n in known:
+    fields, stored = shape.doc, orjson.loads(values[-1])
+    known = {n: value for n, value in stored.items() if n in fields}
+    if not shape.tuples.isdisjoint(known):
+        for n in shape.tuples & known.keys():
             known[n] = tuple(known[n])
-    known.update(zip(shape.searched, values[8:-1], strict=True))
-    known[shape.cls.state_field] = shape.states(state)
+    for n, value in zip(shape.searched, values[8:-1], strict=True):
+        known[n] = value
+    known[shape.cls.state_field] = shape.state_of[state]
     return shape.cls(
         uid=uid,
         namespace=namespace,
@@ -242,8 +239,9 @@ def decode(shape: Shape, values: Sequence[Any]) -> Noun:
     )
 
 
+@lru_cache(maxsize=4096)
 def reason_from(text: bytes | str | None) -> Reason | None:
-    """A reason from its stored form."""
+    """A reason from its stored form; the same texts come again and again."""
     return Reason.from_wire(orjson.loads(text)) if text else None
 
 
