@@ -117,12 +117,10 @@ class World(MemoryMachines):
             demand=self.demand(),
             load=self.load,
             machines={m.uid: m for m in self.of(Machine) if m.draining is not None},
-        )
-
             lost=self._of_workers(deployment, workers, MachineState.DOWN),
             held=self.holders if deployment.deleting else frozenset(),
-    def publish(self) -> Route | None:
-        """The routes that rows imply now; the gateway takes them at once."""
+        )
+
     def _of_workers(
         self, deployment: Deployment, workers: Mapping[str, tuple[Worker, ...]], state: MachineState
     ) -> dict[str, Machine]:
@@ -130,6 +128,8 @@ class World(MemoryMachines):
         placed = {w.machine for group in workers.values() for w in group} if deployment.deleting else set()
         return {m.uid: m for m in self.of(Machine) if m.uid in placed and m.state is state}
 
+    def publish(self) -> Route | None:
+        """The routes that rows imply now; the gateway takes them at once."""
         if not self.of(Deployment):
             self.published = None
             return None

@@ -64,13 +64,6 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-    peak: float = 0.0
-    peak_left_s: float = 0.0
-    urgent_rate: float = 0.0
-    peak_rate: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Holder:
     """Who holds operations now: the control plane that leads, under its own lease.
 
@@ -83,6 +76,9 @@ class Holder:
     owner: str
     generation: int
     expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class ServingSnapshot:
     """Input of one serving decision.
 
@@ -103,14 +99,14 @@ class ServingSnapshot:
     load: Load = Load()
     machines: Mapping[str, Machine] = field(default_factory=dict)
     """by uid, those that are drained and have a worker of it"""
-
-    def rows(self) -> tuple[Noun, ...]:
-        """Every row of the snapshot."""
     holder: Holder | None = None
     """None: nobody leads (a plan, a test of rules alone)"""
     lost: Mapping[str, Machine] = field(default_factory=dict)
     """of a deployment being deleted: by uid, machines that are Down, with a worker of it"""
     held: frozenset[str] = frozenset()
     """of a deployment being deleted: workers for which a place is still held"""
+
+    def rows(self) -> tuple[Noun, ...]:
+        """Every row of the snapshot."""
         workers = (w for group in self.workers.values() for w in group)
         return (self.deployment, *self.revisions, *self.replicas, *self.runs.values(), *workers, *self.operations)
