@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from secrets import token_hex
 from typing import Annotated, cast
 
 import httpx
@@ -19,7 +20,7 @@ from moorage.control.credentials import Credentials, Principal
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import Drives
 from moorage.control.execrelay import ExecRelay
-from moorage.control.inventory import Inventories, InventoryRelay
+from moorage.control.inventory import Inventories, StockAsking
 from moorage.control.keeping import FleetKeeper
 from moorage.control.logrelay import LogRelay
 from moorage.control.logtail import LogTail
@@ -108,7 +109,7 @@ class ApiDeps:
     authority: Authority
     drives: Drives
     copies: DriveRelay
-    stock: InventoryRelay
+    stock: StockAsking
     settings: ApiSettings
     http: httpx.AsyncClient
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -125,7 +126,7 @@ class ApiDeps:
     @cached_property
     def inventories(self) -> Inventories:
         """What is really on the machines."""
-        return Inventories(self.store, self.clock, self.stock)
+        return Inventories(self.store, self.clock, self.stock, lambda: token_hex(12))
 
     @cached_property
     def namespaces(self) -> Namespaces:

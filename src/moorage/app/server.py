@@ -36,7 +36,7 @@ from moorage.control.drives import Drives
 from moorage.control.execrelay import ExecRelay
 from moorage.control.explain import Explanation
 from moorage.control.gateways import Gateways
-from moorage.control.inventory import InventoryRelay
+from moorage.control.inventory import StockAsking
 from moorage.control.leader import Leadership
 from moorage.control.logrelay import LogRelay
 from moorage.control.loops import Loops
@@ -134,7 +134,7 @@ async def build(config: ServerConfig) -> Graph:
     relay = LogRelay(clock, lambda: ids.new("Operation"))
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
     copies = DriveRelay(clock, lambda: ids.new("Operation"))
-    stock = InventoryRelay(lambda: ids.new("Operation"))
+    stock = StockAsking(clock)
     board = WorkBoard(store, clock, relay, execs, copies, stock=stock)
     times = LeaseTimes(late_s=config.machine_ttl_s * LATE_SHARE, ttl_s=config.machine_ttl_s)
     scheduling = SchedulingStep(store, clock)

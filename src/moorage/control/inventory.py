@@ -8,13 +8,12 @@ incomplete, and it says so: silence proves nothing. Nothing is changed here. Cal
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from moorage.control.asking import Asking
 from moorage.control.launches import digest_of, group_of
 from moorage.decide.providers.drift import Compared, Drift, Intent, MachineLook, Observed, compare
 from moorage.decide.providers.identity import identity_of
 from moorage.decide.serving.phase import OPEN_OPERATION
-from moorage.domain.errors import NotFound
 from moorage.domain.nouns import Deployment, Machine, Operation, Run, Worker
 from moorage.domain.states import ENDED_WORKER, MachineState, WorkerState
 from moorage.ports import Clock, Store
@@ -25,56 +24,7 @@ ANSWER_S = 15.0
 PROVIDER = "fleet"
 
 
-@dataclass(slots=True)
-class _Wish:
-    machine: str
-    request: InventoryRequest
-    answered: "asyncio.Future[InventoryAnswer]"
-
-
-class InventoryRelay:
-    """Carries the question to machines and their answers back.
-
-    Args:
-        new_id: unguessable ids.
-
-    Attributes:
-        on_change: called with the uid of a machine that is asked, to end its long-poll.
-    """
-
-    def __init__(self, new_id: Callable[[], str]) -> None:
-        self.on_change: Callable[[str], None] = lambda machine: None
-        self._new_id = new_id
-        self._wishes: dict[str, _Wish] = {}
-
-    def pending(self, machine: str) -> tuple[InventoryRequest, ...]:
-        """What the machine's next `Work` should carry; told until it is answered."""
-        return tuple(w.request for w in self._wishes.values() if w.machine == machine and not w.answered.done())
-
-    async def ask(self, machine: str, clock: Clock, limit_s: float) -> InventoryAnswer | None:
-        """One machine's answer; None when it gives none in time."""
-        wish = _Wish(machine, InventoryRequest(id=self._new_id()), asyncio.get_running_loop().create_future())
-        self._wishes[wish.request.id] = wish
-        late = asyncio.ensure_future(clock.sleep(limit_s))
-        try:
-            self.on_change(machine)
-            ends: set[asyncio.Future[Any]] = {wish.answered, late}
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            return wish.answered.result() if wish.answered.done() else None
-        finally:
-            late.cancel()
-            del self._wishes[wish.request.id]
-
-    def answer(self, machine: str, id: str, answer: InventoryAnswer) -> None:
-        """The machine's answer.
-
-        Raises:
-            NotFound: nobody waits for it (any more).
-        """
-        wish = self._wishes.get(id)
-        if wish is None or wish.machine != machine or wish.answered.done():
-            raise NotFound(f"nobody waits for inventory {id}", remedy="send nothing more", code="question_over")
-        wish.answered.set_result(answer)
+StockAsking = Asking[InventoryRequest, InventoryAnswer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +66,15 @@ class Inventories:
     Args:
         store: the intents.
         clock: time limits.
-        relay: to the machines.
+        asking: of the machines.
+        new_id: unguessable ids.
     """
 
-    def __init__(self, store: Store, clock: Clock, relay: InventoryRelay) -> None:
+    def __init__(self, store: Store, clock: Clock, asking: StockAsking, new_id: Callable[[], str]) -> None:
         self._store = store
         self._clock = clock
-        self._relay = relay
+        self._asking = asking
+        self._new_id = new_id
 
     async def take(self) -> Taken:
         """Ask every machine now, side by side, and compare."""
@@ -155,7 +107,7 @@ class Inventories:
     async def _ask(self, machine: Machine) -> InventoryAnswer | None:
         if machine.state not in (MachineState.READY, MachineState.NOT_READY):
             return None
-        return await self._relay.ask(machine.uid, self._clock, ANSWER_S)
+        return await self._asking.ask(machine.uid, InventoryRequest(id=self._new_id()), ANSWER_S)
 
     def _look(self, machine: Machine, answer: InventoryAnswer | None) -> MachineLook:
         if answer is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import with_drives
 from moorage.control.execrelay import ExecRelay
-from moorage.control.inventory import InventoryRelay
+from moorage.control.inventory import StockAsking
 from moorage.control.launches import Gang, assignment, gang_of, needs_others
 from moorage.control.logrelay import LogRelay
 from moorage.domain.errors import Conflict
@@ -49,7 +49,7 @@ class WorkBoard:
         execs: ExecRelay | None = None,
         copies: DriveRelay | None = None,
         *,
-        stock: InventoryRelay | None = None,
+        stock: StockAsking | None = None,
     ) -> None:
         self._store = store
         self._copies = copies

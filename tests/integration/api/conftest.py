@@ -16,7 +16,7 @@ from moorage.control.credentials import Credentials
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import Drives
 from moorage.control.execrelay import ExecRelay
-from moorage.control.inventory import InventoryRelay
+from moorage.control.inventory import StockAsking
 from moorage.control.logrelay import LogRelay
 from moorage.control.provisions import Provisions
 from moorage.control.sealing import Sealer
@@ -88,7 +88,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         authority=authority,
         drives=Drives(counting, clock, lambda: None),
         copies=DriveRelay(clock, lambda: f"d-{next(numbers)}"),
-        stock=InventoryRelay(lambda: f"i-{next(numbers)}"),
+        stock=StockAsking(clock),
         settings=ApiSettings(gateway_url="http://127.0.0.1:7421", gateway_token=TOKENS.gateway),
         http=httpx.AsyncClient(transport=httpx.MockTransport(gateway)),
         stats=lambda: {"store_commits": 41.0},
