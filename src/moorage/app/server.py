@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -52,7 +53,7 @@ from moorage.control.vault import Vault
 from moorage.control.work import WorkBoard
 from moorage.decide.running.liveness import LeaseTimes
 from moorage.domain.errors import Conflict, InvalidSpec, MoorageError
-from moorage.domain.ids import UID_RANDOM_BYTES, new_uid
+from moorage.domain.ids import UID_RANDOM_BYTES, new_uid, uid_bytes
 from moorage.store import open_store
 from moorage.store.store import SqlStore
 
@@ -105,11 +106,11 @@ class ServerConfig:
 
 
 class RandomIds:
-    """Uids from the operating system's randomness."""
+    """Uids from the time and the operating system's randomness."""
 
     def new(self, kind: str) -> str:
         """A uid never given out before."""
-        return new_uid(kind, os.urandom(UID_RANDOM_BYTES))
+        return new_uid(kind, uid_bytes(time.time(), os.urandom(UID_RANDOM_BYTES)))
 
 
 @dataclass(slots=True)

@@ -18,7 +18,11 @@ NAME_MAX = 63
 """Characters: what one DNS label holds, so that a name can become a host name."""
 
 UID_RANDOM_BYTES = 10
-"""80 bits: a collision is not expected before about 10^12 objects, and base32 of it needs no padding."""
+"""80 bits, and base32 of it needs no padding."""
+
+UID_TICKS_PER_S = 8
+UID_TIME_BYTES = 4
+"""The time at the head of a uid, in eighths of a second: it begins anew after 17 years."""
 
 UID_PREFIX: Mapping[str, str] = MappingProxyType(
     {
@@ -69,7 +73,7 @@ def new_uid(kind: str, random_bytes: bytes) -> str:
 
     Args:
         kind: the noun's kind word.
-        random_bytes: exactly `UID_RANDOM_BYTES` bytes from the caller's source of randomness.
+        random_bytes: exactly `UID_RANDOM_BYTES` bytes that were not given before (`uid_bytes`).
 
     Raises:
         KeyError: no noun of that kind.
@@ -78,6 +82,21 @@ def new_uid(kind: str, random_bytes: bytes) -> str:
     if len(random_bytes) != UID_RANDOM_BYTES:
         raise ValueError(f"a uid takes {UID_RANDOM_BYTES} random bytes, not {len(random_bytes)}")
     return f"{UID_PREFIX[kind]}-{base64.b32encode(random_bytes).decode().lower()}"
+
+
+def uid_bytes(now: float, random_bytes: bytes) -> bytes:
+    """What `new_uid` is given in production: the time, then randomness.
+
+    What was made together lies together in every index then. With uids that are random throughout, each of 500 rows
+    that one transaction writes dirties pages of its own, and a burst of placements spends most of its time on them. 48
+    bits stay random within an eighth of a second; the store refuses a uid that was ever used.
+
+    Args:
+        now: seconds since the epoch.
+        random_bytes: of the caller's source of randomness, at least 6.
+    """
+    ticks = int(now * UID_TICKS_PER_S) % (1 << 8 * UID_TIME_BYTES)
+    return ticks.to_bytes(UID_TIME_BYTES, "big") + random_bytes[: UID_RANDOM_BYTES - UID_TIME_BYTES]
 
 
 def canonical_json(value: Any) -> str:

@@ -26,7 +26,7 @@ from moorage.store.flush import Flusher
 from moorage.store.group import Group
 from moorage.store.load import Loader
 
-GROUP_MAX = 512
+GROUP_MAX = 1024
 """Items of one transaction: past this the fsync is a small part of the cost and waiting longer only adds latency."""
 
 TRIES_MAX = 4

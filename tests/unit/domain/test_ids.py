@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.domain.errors import InvalidSpec
-from moorage.domain.ids import UID_RANDOM_BYTES, canonical_json, check_name, digest, new_uid
+from moorage.domain.ids import UID_RANDOM_BYTES, canonical_json, check_name, digest, new_uid, uid_bytes
 from moorage.domain.nouns import KINDS
 
 JSON = st.recursive(
@@ -54,6 +54,20 @@ def test_every_kind_has_uids_of_its_own_form() -> None:
 @given(st.binary(min_size=10, max_size=10), st.binary(min_size=10, max_size=10))
 def test_different_randomness_gives_different_uids(one: bytes, other: bytes) -> None:
     assert (new_uid("Run", one) == new_uid("Run", other)) == (one == other)
+
+
+def test_uids_of_one_moment_lie_together_and_differ_and_a_later_one_lies_elsewhere() -> None:
+    one, other, later = (
+        new_uid("Run", uid_bytes(now, bytes([n] * 10)))
+        for n, now in enumerate((1_796_000_000.01, 1_796_000_000.02, 1_796_000_001.0))
+    )
+    assert one != other
+    assert one[:10] == other[:10] != later[:10]
+
+
+@given(st.floats(min_value=0, max_value=1e11), st.binary(min_size=10, max_size=10))
+def test_any_time_makes_as_many_bytes_as_a_uid_takes(now: float, random_bytes: bytes) -> None:
+    assert len(uid_bytes(now, random_bytes)) == UID_RANDOM_BYTES
 
 
 @pytest.mark.parametrize("size", [0, UID_RANDOM_BYTES - 1, UID_RANDOM_BYTES + 1])
