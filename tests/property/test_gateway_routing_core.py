@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from moorage.decide.serving.routes import Generation, Hold, Limits, Refuse, RouteSpec, Serve, TargetSpec
+from moorage.decide.serving.routes import Generation, Held, Hold, Limits, Refuse, RouteSpec, Serve, TargetSpec
 from moorage.decide.serving.routing import Router
 from tests.examples import examples
 
@@ -100,7 +100,7 @@ class Traffic(RuleBasedStateMachine):
     def connect_fails(self, data: st.DataObject) -> None:
         token = data.draw(st.sampled_from(sorted(self.running)))
         target = self.running[token]
-        decision = self.router.connect_failed(self.endpoint, target, token, self.deadlines[token], self.now)
+        decision = self.router.connect_failed(self.endpoint, target, Held(token, self.deadlines[token]), self.now)
         self.running.pop(token)
         if isinstance(decision, Serve):
             assert decision.target is not target, "a refused connect goes elsewhere first"

@@ -31,7 +31,7 @@ _NEVER_NAMED = frozenset((b"content-length", b"transfer-encoding", b"host", b"au
 
 _PLAIN, _LENGTH, _CODING, _HOST, _ORIGIN = 0, 1, 2, 3, 4
 # From here on the line ends at this hop.
-_HOP, _CONNECTION, _EXPECT, _REQUEST_ID = 5, 6, 7, 8
+_HOP, _CONNECTION, _EXPECT, _REQUEST_ID, _REVISION = 5, 6, 7, 8, 9
 _KINDS = {
     b"content-length": _LENGTH,
     b"transfer-encoding": _CODING,
@@ -40,6 +40,7 @@ _KINDS = {
     b"connection": _CONNECTION,
     b"expect": _EXPECT,
     b"x-request-id": _REQUEST_ID,
+    b"x-moorage-revision": _REVISION,
     b"keep-alive": _HOP,
     b"proxy-connection": _HOP,
     b"proxy-authorization": _HOP,
@@ -49,7 +50,7 @@ _KINDS = {
 }
 
 _Meaning = tuple[int, int, bytes, frozenset[bytes]]
-"""Kind, number (a length), text (an expectation, an id, a host, an origin), words (of Connection)."""
+"""Kind, number (a length), text (an expectation, an id, a host, an origin, a revision), words (of Connection)."""
 
 Judge = Callable[[Sequence[bytes], Sequence[bytes]], None]
 """Told the values of a head's Host lines and of its Origin lines; raises `BadHead` to refuse it."""
@@ -123,7 +124,8 @@ class FieldReader:
         hosts: list[bytes] = []
         origins: list[bytes] = []
         stopping: list[bytes] = []
-        words, expect, request_id = _NO_WORDS, None, None
+        words = _NO_WORDS
+        told: dict[int, bytes] = {}
         for line in [line for line in lines if line not in plain]:
             kind, number, text, named = notable.get(line) or self._learn(line)
             if kind == _PLAIN:
@@ -139,16 +141,15 @@ class FieldReader:
                 stopping.append(line)
                 if kind == _CONNECTION:
                     words = words | named if words else named
-                elif kind == _EXPECT:
-                    expect = text
-                elif kind == _REQUEST_ID:
-                    request_id = text or request_id
+                elif text or kind == _EXPECT:
+                    # two different revisions are one that there is not
+                    told[kind] = told[kind] + b", " + text if kind == _REVISION and kind in told else text
         if framings > 1:
             raise BadHead(400, "the body's length is said more than once")
         if self._judge is not None and len(hosts) < 2:  # with two, whoever asks is refused as malformed
             self._judge(hosts, origins)
         kept = _kept(lines, frozenset(stopping), words) if stopping else None
-        return kept, length, len(hosts), words, expect, request_id
+        return kept, length, len(hosts), words, told.get(_EXPECT), told.get(_REQUEST_ID), told.get(_REVISION)
 
     def _learn(self, line: bytes) -> _Meaning:
         meaning = _meaning(line)
@@ -204,6 +205,8 @@ def _meaning(line: bytes) -> _Meaning:
         return _CONNECTION, 0, b"", frozenset(word.strip(b" \t") for word in value.lower().split(b","))
     if kind == _REQUEST_ID:
         return _REQUEST_ID, 0, value if _SANE_ID.fullmatch(value) else b"", _NO_WORDS
+    if kind == _REVISION:
+        return _REVISION, 0, value, _NO_WORDS
     return kind, 0, value.lower(), _NO_WORDS
 
 

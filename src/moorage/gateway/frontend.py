@@ -15,8 +15,8 @@ import select
 from math import inf
 from typing import TYPE_CHECKING, cast
 
+from moorage.decide.serving.refusals import NOT_LOADED, not_found
 from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse, Serve
-from moorage.decide.serving.routing import NOT_LOADED, not_found
 from moorage.gateway import answers
 from moorage.gateway.exchange import BODY, CLOSED, IDLE, SENT, Exchange
 from moorage.gateway.fields import BadHead
@@ -282,7 +282,7 @@ class ClientConnection(Exchange):
             self._pending_bytes = len(part)
         elif self.head.expects_continue and self._phase == BODY and not self._pending:
             self.transport.write(answers.CONTINUE)
-        self.act(self.hub.router.arrive(endpoint, self, self.started))
+        self.act(self.hub.router.arrive(endpoint, self, self.started, self.head.revision))
 
     def act(self, decision: Decision) -> None:
         """Do what the routing core decided, now or when a held request is let go."""

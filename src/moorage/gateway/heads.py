@@ -49,7 +49,10 @@ class RequestLine(NamedTuple):
 
 
 class RequestHead(NamedTuple):
-    """A client's head. `lines` go on after the request line; `length` is the body's bytes, -1 when chunked."""
+    """A client's head. `lines` go on after the request line; `length` is the body's bytes, -1 when chunked.
+
+    `revision`: the one that the request names, if it does.
+    """
 
     line: RequestLine
     lines: bytes
@@ -57,6 +60,7 @@ class RequestHead(NamedTuple):
     keep_alive: bool
     expects_continue: bool
     request_id: bytes | None
+    revision: str | None
 
 
 class ResponseHead(NamedTuple):
@@ -128,7 +132,7 @@ class RequestReader:
 
 
 def _request(line: RequestLine, raw: bytes, start: int, fields: Fields) -> RequestHead:
-    kept, length, hosts, words, expect, request_id = fields
+    kept, length, hosts, words, expect, request_id, revision = fields
     lines = raw[start:-2] if kept is None else kept
     http10 = line.http10
     if hosts != 1:
@@ -143,7 +147,9 @@ def _request(line: RequestLine, raw: bytes, start: int, fields: Fields) -> Reque
         raise BadHead(417, "unknown expectation")
     keep_alive = not http10 and b"close" not in words
     # Not by the class's own constructor, which is a function in Python and costs as much as all of this.
-    return _new(RequestHead, (line, lines, length, keep_alive, expect is not None and not http10, request_id))
+    continues = expect is not None and not http10
+    named = None if revision is None else revision.decode("latin-1")
+    return _new(RequestHead, (line, lines, length, keep_alive, continues, request_id, named))
 
 
 def _check_request_line(first: bytes) -> None:
@@ -249,7 +255,7 @@ def _status_line(first: bytes) -> _StatusLine:
 
 
 def _response(line: _StatusLine, raw: bytes, start: int, fields: Fields) -> ResponseHead:
-    kept, length, _, words, _, _ = fields
+    kept, length, _, words, _, _, _ = fields
     lines = raw[start:-2] if kept is None else kept
     status = line.status
     if status in _NO_BODY_STATUSES or status < 200:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
-from moorage.decide.serving.routes import EndpointState, Generation, Release, RouteSpec, TargetState
+from moorage.decide.serving.routes import EndpointState, Generation, Held, Release, RouteSpec, TargetState
 from moorage.decide.serving.routing import Router
 from moorage.gateway.callers import Callers
 from moorage.gateway.config import GatewayConfig
@@ -219,7 +219,8 @@ class Hub:
         now = self.time()
         if client.target is target and client.upstream is None and client.request_id is request_id:
             client.target = None
-            decision = self.router.connect_failed(endpoint, target, client, client.held_until, now)
+            held = Held(client, client.held_until, client.head.revision)
+            decision = self.router.connect_failed(endpoint, target, held, now)
             client.act(decision)
         else:
             self.router.eject(target, now)

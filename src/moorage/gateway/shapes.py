@@ -16,7 +16,7 @@ _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _HOLES_MAX = 8
 _LENGTH_DIGITS_MAX = 18
 
-Fields = tuple[bytes | None, int, int, frozenset[bytes], bytes | None, bytes | None]
+Fields = tuple[bytes | None, int, int, frozenset[bytes], bytes | None, bytes | None, bytes | None]
 """What the lines of a head say; a plain tuple, since two are made for every request.
 
 - the lines that go on, each with its line end; None when that is all of them
@@ -25,6 +25,7 @@ Fields = tuple[bytes | None, int, int, frozenset[bytes], bytes | None, bytes | N
 - what Connection says, in lower case
 - the value of Expect, in lower case
 - the sender's X-Request-Id, if it is one that can be written into logs
+- the revision that X-Moorage-Revision names
 """
 
 
@@ -73,7 +74,7 @@ class Shape:
             filled[at] = held[at]
         if filled != held:
             return None
-        kept, length, hosts, words, expect, request_id = self._fields
+        kept, length, hosts, words, expect, request_id, revision = self._fields
         if self._length_at >= 0:
             digits = lines[self._length_at][self._length_start :]
             if not digits.isdigit() or len(digits) > _LENGTH_DIGITS_MAX:
@@ -85,7 +86,7 @@ class Shape:
                 del left[at]
             left.append(b"")
             kept = b"\r\n".join(left)
-        return kept, length, hosts, words, expect, request_id
+        return kept, length, hosts, words, expect, request_id, revision
 
     def holes_with(self, lines: Sequence[bytes]) -> frozenset[int] | None:
         """The holes of a shape that these lines have too; None when none would have."""

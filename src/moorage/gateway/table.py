@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from moorage.decide.serving.routes import Generation, Limits, RouteSpec, TargetSpec
+from moorage.decide.serving.routes import Generation, Limits, RevisionSpec, RouteSpec, TargetSpec
 from moorage.wire.routing import EndpointRoute, RoutingTable
 
 FILE_NAME = "routing-table.json"
@@ -56,6 +56,19 @@ def _route(endpoint: EndpointRoute) -> RouteSpec:
         error_code=endpoint.error_code,
         wake_failures=endpoint.wake_failures,
         retry_after_s=endpoint.retry_after_s,
+        deployment=endpoint.deployment,
+        revisions=tuple(
+            RevisionSpec(
+                revision=told.revision,
+                number=told.number,
+                name=told.name,
+                role=told.role,
+                by=told.by,
+                share=told.share,
+            )
+            for told in endpoint.revisions
+        ),
+        evidence_id=endpoint.evidence_id,
     )
 
 

@@ -1,6 +1,6 @@
 """The routing core, case by case; `now` is a number."""
 
-from moorage.decide.serving.routes import Generation, Hold, Limits, Refuse, RouteSpec, Serve, TargetSpec
+from moorage.decide.serving.routes import Generation, Held, Hold, Limits, Refuse, RouteSpec, Serve, TargetSpec
 from moorage.decide.serving.routing import CONTROL_GRACE_S, EJECT_MAX_S, EJECT_MIN_S, Router
 
 
@@ -103,7 +103,7 @@ def test_a_request_whose_connect_failed_waits_at_the_front_with_its_first_deadli
     first = router.arrive(endpoint, "first", 0.0)
     assert isinstance(first, Serve)
     assert isinstance(router.arrive(endpoint, "second", 1.0), Hold)
-    assert isinstance(router.connect_failed(endpoint, first.target, "first", 10.0, 2.0), Hold)
+    assert isinstance(router.connect_failed(endpoint, first.target, Held("first", 10.0), 2.0), Hold)
     assert list(endpoint.waiting.items()) == [("first", 10.0), ("second", 11.0)]
     target = endpoint.targets[0]
     router.eject(target, 9.99)

@@ -64,6 +64,21 @@ class Seen:
         )
 
 
+def microseconds(seconds: float) -> int:
+    """A duration as the histograms of times count it."""
+    return round(seconds * 1_000_000)
+
+
+def rate_milli(tokens: int, seconds: float) -> int:
+    """A throughput as its histogram counts it, whoever measured it.
+
+    Args:
+        tokens: of the output, or chunks of the stream where no usage is told.
+        seconds: above zero, from the sending of the request to the last byte: so a single burst is no endless rate.
+    """
+    return round(tokens / seconds * 1_000)
+
+
 def together(parts: Iterable[Seen]) -> Seen:
     """The sum over sources; of quality the value with the most samples."""
     parts = tuple(parts)

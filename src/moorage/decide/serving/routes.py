@@ -7,6 +7,9 @@ served (that is `routing`), sockets, clocks. Used by `routing` and by the gatewa
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from moorage.decide.serving.shares import Split, split_of
+from moorage.decide.serving.tally import Comparison, Traffic
+
 DEFAULT_NAMESPACE = "default"
 
 Token = Hashable
@@ -37,6 +40,18 @@ class TargetSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RevisionSpec:
+    """How requests come to one revision; fields as in the routing messages, `share` in per cent."""
+
+    revision: str
+    number: int
+    name: str = ""
+    role: str = "active"
+    by: str = "share"
+    share: float = 100.0
+
+
+@dataclass(frozen=True, slots=True)
 class RouteSpec:
     """One endpoint of the table; `mode` as in the routing messages: serve, hold, asleep, starting, failed, stopped."""
 
@@ -51,6 +66,9 @@ class RouteSpec:
     error_code: str | None = None
     wake_failures: int = 0
     retry_after_s: float | None = None
+    deployment: str = ""
+    revisions: tuple[RevisionSpec, ...] = ()
+    evidence_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +83,46 @@ class Generation:
         return other is None or other.incarnation != self.incarnation or self.number > other.number
 
 
+class RevisionState:
+    """One revision of an endpoint: its replicas in the table, and what was counted of it."""
+
+    __slots__ = ("comparison", "spec", "targets", "traffic", "uid", "uniform")
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.spec: RevisionSpec | None = None
+        self.targets: list[TargetState] = []
+        self.uniform = True
+        self.traffic = Traffic()
+        self.comparison: Comparison | None = None
+
+    @property
+    def label(self) -> str:
+        """How people call it: its number where the table tells it."""
+        return str(self.spec.number) if self.spec is not None else self.uid
+
+    @property
+    def may_be_named(self) -> bool:
+        """Whether a request that names it gets there; a share of nothing means that it takes no client's request."""
+        spec = self.spec
+        return spec is None or spec.role == "active" or spec.by == "header" or (spec.by == "share" and spec.share > 0)
+
+    def take(self, targets: "list[TargetState]") -> None:
+        """Its replicas in the table from now on."""
+        self.targets = targets
+        self.uniform = len({state.spec.weight for state in targets}) <= 1
+
+
 class TargetState:
     """One replica and what this gateway has at it. Outlives its place in the table while requests run there."""
 
-    __slots__ = ("ejected_until", "failures", "in_flight", "probing", "serve", "spec")
+    __slots__ = ("ejected_until", "failures", "in_flight", "probing", "revision", "serve", "spec")
 
-    def __init__(self, spec: TargetSpec) -> None:
+    def __init__(self, spec: TargetSpec, revision: RevisionState) -> None:
         self.spec = spec
+        self.revision = revision
         self.in_flight = 0
+        """copies included"""
         self.failures = 0
         self.ejected_until = 0.0
         self.probing = False
@@ -87,9 +137,14 @@ class TargetState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Serve:
-    """Send it there. One shared instance a target, so that deciding allocates nothing."""
+    """Send it there. One shared instance a target, so that deciding allocates nothing.
+
+    Args:
+        copy: where a copy of it goes too, whose answer nobody gets.
+    """
 
     target: TargetState
+    copy: TargetState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +164,20 @@ class Refuse:
     retry_after_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A request that was sent on and has to be decided on again.
+
+    Args:
+        deadline: end of its patience: `now` of its arrival + queue_timeout_s.
+        revision: the one that it names, if it does.
+    """
+
+    token: Token
+    deadline: float
+    revision: str | None = None
+
+
 Decision = Serve | Hold | Refuse
 Release = tuple[Token, Serve | Refuse]
 
@@ -119,16 +188,42 @@ HOLD = Hold(first=False)
 class EndpointState:
     """One endpoint: its route, its targets, its queue (token → deadline, oldest first), its counts."""
 
-    __slots__ = ("completed", "ended_at", "in_flight", "listed", "route", "targets", "uniform", "waiting")
+    __slots__ = (
+        "completed",
+        "copies",
+        "ended_at",
+        "evidence_id",
+        "in_flight",
+        "leaving",
+        "listed",
+        "named",
+        "revisions",
+        "route",
+        "split",
+        "targets",
+        "uniform",
+        "waiting",
+    )
 
     def __init__(self, route: RouteSpec) -> None:
         self.route = route
         self.targets: list[TargetState] = []
         self.uniform = True
+        self.leaving: list[TargetState] = []
+        """out of the table, with requests that may still run"""
+        self.revisions: dict[str, RevisionState] = {}
+        """by uid: of the targets and of the table, and those before them while requests run there"""
+        self.split: Split | None = None
+        """while not all targets are alike"""
         self.waiting: dict[Token, float] = {}
+        self.named: dict[Token, str] = {}
+        """of those that wait, the revision that they named"""
         self.in_flight = 0
+        self.copies = 0
+        """in flight, of requests that another revision answers"""
         self.completed = 0
         self.ended_at: float | None = None
+        self.evidence_id: str | None = None
         self.listed = True
 
     @property
@@ -145,24 +240,80 @@ class EndpointState:
     @property
     def cold(self) -> bool:
         """Only the control plane can make it serve."""
-        return self.route.mode in ("asleep", "starting") or (self.route.mode == "serve" and not self.targets)
+        if self.route.mode != "serve":
+            return self.route.mode in ("asleep", "starting")
+        return not (self.targets if self.split is None else self.split.targets)
 
-    def update(self, route: RouteSpec) -> None:
-        """Take a new route; targets that stay keep their counts and their ejection."""
-        known = {_identity(state.spec): state for state in self.targets}
+    def nameable(self) -> list[RevisionState]:
+        """The revisions that a request may name."""
+        told = [state for state in self.revisions.values() if state.spec is not None]
+        listed = told or [state for state in self.revisions.values() if state.targets]
+        return [state for state in listed if state.may_be_named]
+
+    def revision_named(self, word: str) -> RevisionState | None:
+        """The revision that a request means: by uid, number or name."""
+        nameable = self.nameable()
+        for state in nameable:
+            if word in (state.uid, state.label):
+                return state
+        return next((state for state in nameable if state.spec is not None and word == state.spec.name), None)
+
+    def update(self, route: RouteSpec, now: float) -> None:
+        """Take a new route; targets that stay, or come back, keep their counts and their ejection."""
+        known = {_identity(state.spec): state for state in (*self.leaving, *self.targets)}
         self.route = route
         self.listed = True
-        self.targets = [_kept(known.get(_identity(spec)), spec) for spec in route.targets if spec.weight > 0]
-        self.uniform = len({state.spec.weight for state in self.targets}) <= 1
+        self._take_revisions(route)
+        targets = [self._kept(known, spec) for spec in route.targets if spec.weight > 0]
+        self.uniform = len({state.spec.weight for state in targets}) <= 1
+        self._leave(targets)
+        for revision in self.revisions.values():
+            revision.take([state for state in targets if state.revision is revision])
+        self.split = split_of(self.revisions.values(), self.split)
+        self._compare(route.evidence_id, now)
+
+    def forget(self) -> None:
+        """It left the table: nothing new may go anywhere."""
+        self.listed = False
+        self._leave([])
+        for revision in self.revisions.values():
+            revision.take([])
+        self.split = None
+
+    def _leave(self, targets: list[TargetState]) -> None:
+        stay = set(targets)
+        self.leaving = [s for s in (*self.leaving, *self.targets) if s not in stay and s.in_flight]
+        self.targets = targets
+
+    def _take_revisions(self, route: RouteSpec) -> None:
+        specs = {spec.revision: spec for spec in route.revisions}
+        named = {*specs, *(spec.revision for spec in route.targets)}
+        running = {state.spec.revision for state in (*self.leaving, *self.targets) if state.in_flight}
+        kept = {uid: state for uid, state in self.revisions.items() if uid in named or uid in running}
+        self.revisions = {uid: kept.get(uid) or RevisionState(uid) for uid in (*kept, *sorted(named - set(kept)))}
+        for uid, state in self.revisions.items():
+            state.spec = specs.get(uid)
+
+    def _kept(self, known: dict[tuple[str, str, int], TargetState], spec: TargetSpec) -> TargetState:
+        state = known.get(_identity(spec))
+        revision = self.revisions[spec.revision]
+        if state is None:
+            return TargetState(spec, revision)
+        state.spec, state.revision = spec, revision
+        return state
+
+    def _compare(self, evidence_id: str | None, now: float) -> None:
+        """Count for this comparison; another one begins at zero."""
+        if evidence_id != self.evidence_id:
+            self.evidence_id = evidence_id
+            for revision in self.revisions.values():
+                revision.comparison = None
+        if evidence_id is not None:
+            for revision in self.revisions.values():
+                if revision.comparison is None:
+                    revision.comparison = Comparison(now)
 
 
 def _identity(spec: TargetSpec) -> tuple[str, str, int]:
     """A replica at an address: another worker of it there is another server, a new weight is not."""
     return (f"{spec.replica}/{spec.worker}", spec.host, spec.port)
-
-
-def _kept(state: TargetState | None, spec: TargetSpec) -> TargetState:
-    if state is None:
-        return TargetState(spec)
-    state.spec = spec
-    return state

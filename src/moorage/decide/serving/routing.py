@@ -1,16 +1,21 @@
 """Which replica answers a request, and what happens to it when none can: the pure core of the gateway.
 
 Here: the state of every endpoint as one gateway sees it, and the rules for serve, hold, wake and refuse. Not here:
-sockets, clocks, randomness, logging (`now` and the seed are arguments). Called by `moorage.gateway.hub` only, from one
-thread. A request is known by a token that the caller chooses (any hashable object); each admitted token leaves by
-exactly one of `done`, `cancelled`, or a `Refuse` returned for it.
+sockets, clocks, randomness, logging (`now` and the seed are arguments); which revision (`among`) and which replica of
+it (`picking`); what refusals say (`refusals`). Called by `moorage.gateway.hub` only, from one thread. A request is
+known by a token that the caller chooses (any hashable object); each admitted token leaves by exactly one of `done`,
+`cancelled`, or a `Refuse` returned for it.
 
 Invariants (checked by the property tests): a target never has more than `max_in_flight` requests; new requests are
-refused once `max_queue` are held; an endpoint that the table names is never answered 404.
+refused once `max_queue` are held; an endpoint that the table names is never answered 404, save for a revision that it
+does not have; a request that names a revision goes to no other.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from moorage.decide.serving import refusals
+from moorage.decide.serving.among import Among
+from moorage.decide.serving.picking import Picks, start
 from moorage.decide.serving.routes import (
     DEFAULT_NAMESPACE,
     HOLD,
@@ -18,10 +23,11 @@ from moorage.decide.serving.routes import (
     Decision,
     EndpointState,
     Generation,
+    Held,
+    Hold,
     Refuse,
     Release,
     RouteSpec,
-    Serve,
     TargetState,
     Token,
 )
@@ -31,16 +37,6 @@ EJECT_MIN_S = 0.05
 EJECT_MAX_S = 2.0
 CONTROL_GRACE_S = 10.0
 """A control plane away for less than this is a restart: cold endpoints still hold. Beyond it nobody can wake them."""
-DEFAULT_RETRY_AFTER_S = 5.0
-_LCG_MASK = (1 << 64) - 1
-
-
-def not_found(name: str) -> Refuse:
-    """The answer for a name that the table does not have; it lists nothing, since other names may not be yours."""
-    return Refuse(404, "model_not_found", f"The model `{name}` does not exist or you do not have access to it.")
-
-
-NOT_LOADED = Refuse(503, "not_ready", "this gateway has no routing table yet; retry shortly", 1.0)
 
 
 class Router:
@@ -56,7 +52,8 @@ class Router:
         self.control_lost_at: float | None = now
         self._endpoints: dict[tuple[str, str], EndpointState] = {}
         self._names: dict[str, EndpointState] = {}
-        self._turn = seed & _LCG_MASK
+        self._pick = Picks(seed).pick
+        self._among = Among(self._pick)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -70,22 +67,25 @@ class Router:
 
     def busy(self) -> bool:
         """Whether anything is in flight or held anywhere."""
-        return any(state.in_flight or state.waiting for state in self._endpoints.values())
+        return any(state.in_flight or state.waiting or state.copies for state in self._endpoints.values())
 
     # --- requests ------------------------------------------------------------------------------------------------
 
-    def arrive(self, endpoint: EndpointState, token: Token, now: float) -> Decision:
-        """Decide for a new request. After `Serve` the request counts as in flight; after `Hold` as held."""
+    def arrive(self, endpoint: EndpointState, token: Token, now: float, revision: str | None = None) -> Decision:
+        """Decide for a new request. After `Serve` the request counts as in flight; after `Hold` as held.
+
+        Args:
+            revision: the one that it names (uid, number or name), if it does.
+        """
+        if endpoint.split is not None or revision is not None:
+            decision = self._among.arrive(endpoint, now, revision) if endpoint.route.mode == "serve" else None
+            return decision or self._hold(endpoint, token, now, revision)
         route = endpoint.route
         if route.mode == "serve" and not endpoint.waiting:
-            target = self._pick(endpoint, now)
+            target = self._pick(endpoint, now, route.limits.max_in_flight)
             if target is not None:
-                return self._start(endpoint, target)
-        refusal = self._refusal(endpoint, now)
-        if refusal is not None:
-            return refusal
-        endpoint.waiting[token] = now + route.limits.queue_timeout_s
-        return HOLD_FIRST if len(endpoint.waiting) == 1 else HOLD
+                return start(endpoint, target)
+        return self._hold(endpoint, token, now, None)
 
     def connected(self, endpoint: EndpointState, target: TargetState, now: float) -> Sequence[Release]:
         """The target took a connection: it is healthy again. Returns the held requests that may go now."""
@@ -95,28 +95,26 @@ class Router:
         target.probing = False
         return self._release(endpoint, now)
 
-    def connect_failed(
-        self, endpoint: EndpointState, target: TargetState, token: Token, deadline: float, now: float
-    ) -> Decision:
+    def connect_failed(self, endpoint: EndpointState, target: TargetState, held: Held, now: float) -> Decision:
         """A connect failed and nothing was sent: put the target aside, and decide again for that request.
 
-        Args:
-            deadline: end of the request's patience (`now` of its arrival + queue_timeout_s); it goes back to the
-                front of the queue with it, so that failing servers never prolong a wait.
+        It goes back to the front of the queue with its old deadline, so that failing servers never prolong a wait.
         """
         self._end(endpoint, target)
         self.eject(target, now)
         if endpoint.route.mode == "serve" and endpoint.listed:
-            other = self._pick(endpoint, now)
-            if other is not None:
-                return self._start(endpoint, other)
-        final = self._final(endpoint)
+            again = self._among.again(endpoint, target, now, held.revision)
+            if again is not None:
+                return again
+        final = refusals.settled(endpoint)
         if final is not None:
             return final
-        if now >= deadline:
-            return self._timed_out(endpoint)
+        if now >= held.deadline:
+            return refusals.timed_out(endpoint)
         first = not endpoint.waiting
-        endpoint.waiting = {token: deadline, **endpoint.waiting}
+        endpoint.waiting = {held.token: held.deadline, **endpoint.waiting}
+        if held.revision is not None:
+            endpoint.named[held.token] = held.revision
         return HOLD_FIRST if first else HOLD
 
     def eject(self, target: TargetState, now: float) -> None:
@@ -140,6 +138,12 @@ class Router:
     def cancelled(self, endpoint: EndpointState, token: Token) -> None:
         """The client of a held request went away."""
         endpoint.waiting.pop(token, None)
+        endpoint.named.pop(token, None)
+
+    def copy_ended(self, endpoint: EndpointState, target: TargetState) -> None:
+        """A copy is over, or was never sent. When its connect failed, the caller calls `eject` as well."""
+        target.in_flight -= 1
+        endpoint.copies -= 1
 
     def retry(self, endpoint: EndpointState, now: float) -> Sequence[Release]:
         """A back-off may be over: held requests that may go now."""
@@ -153,8 +157,8 @@ class Router:
                 continue
             late = [token for token, deadline in endpoint.waiting.items() if now >= deadline]
             for token in late:
-                del endpoint.waiting[token]
-                out.append((token, self._timed_out(endpoint)))
+                self.cancelled(endpoint, token)
+                out.append((token, refusals.timed_out(endpoint)))
             out.extend(self._release(endpoint, now))
         return out
 
@@ -177,7 +181,7 @@ class Router:
             if state is None:
                 state = self._endpoints[key] = EndpointState(route)
             wake_failed = route.wake_failures > state.route.wake_failures
-            state.update(route)
+            state.update(route, now)
             out.extend(self._settle(state, wake_failed, now))
         for key in [key for key in self._endpoints if key not in seen]:
             out.extend(self._forget(key))
@@ -193,114 +197,56 @@ class Router:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _start(self, endpoint: EndpointState, target: TargetState) -> Serve:
-        if target.failures:
-            target.probing = True
-        target.in_flight += 1
-        endpoint.in_flight += 1
-        return target.serve
-
     def _end(self, endpoint: EndpointState, target: TargetState) -> None:
         target.in_flight -= 1
         endpoint.in_flight -= 1
 
-    def _pick(self, endpoint: EndpointState, now: float) -> TargetState | None:
-        """Least in flight of two; all are looked at when neither of the two is open."""
-        targets = endpoint.targets
-        limit = endpoint.route.limits.max_in_flight
-        count = len(targets)
-        if count == 1:
-            return targets[0] if targets[0].open_to(now, limit) else None
-        if count == 0:
-            return None
-        self._turn = turn = (self._turn * 6364136223846793005 + 1442695040888963407) & _LCG_MASK
-        if not endpoint.uniform:
-            return _weighted([t for t in targets if t.open_to(now, limit)], turn >> 33)
-        first = (turn >> 33) % count
-        second = (first + 1 + (turn >> 13) % (count - 1)) % count
-        a, b = targets[first], targets[second]
-        best = b if b.in_flight < a.in_flight else a
-        if best.open_to(now, limit):
-            return best
-        open_targets = [t for t in targets if t.open_to(now, limit)]
-        return min(open_targets, key=_load) if open_targets else None
+    def _hold(self, endpoint: EndpointState, token: Token, now: float, revision: str | None) -> Hold | Refuse:
+        refusal = refusals.settled(endpoint)
+        if refusal is not None:
+            return refusal
+        lost = self.control_lost_at
+        if lost is not None and now - lost > CONTROL_GRACE_S and endpoint.cold:
+            return refusals.nobody_to_wake_it(endpoint)
+        limits = endpoint.route.limits
+        # Those that name a revision have a queue's length of their own: they must not fill that of all others.
+        held = len(endpoint.named) if revision is not None else len(endpoint.waiting) - len(endpoint.named)
+        if held >= limits.max_queue:
+            return refusals.queue_full(endpoint, held)
+        endpoint.waiting[token] = now + limits.queue_timeout_s
+        if revision is not None:
+            endpoint.named[token] = revision
+        return HOLD_FIRST if len(endpoint.waiting) == 1 else HOLD
 
     def _release(self, endpoint: EndpointState, now: float) -> list[Release]:
         out: list[Release] = []
         if endpoint.route.mode != "serve" or not endpoint.listed:
             return out
+        if endpoint.split is not None or endpoint.named:
+            return self._among.release(endpoint, now)
         while endpoint.waiting:
-            target = self._pick(endpoint, now)
+            target = self._pick(endpoint, now, endpoint.route.limits.max_in_flight)
             if target is None:
                 break
             token = next(iter(endpoint.waiting))
             del endpoint.waiting[token]
-            out.append((token, self._start(endpoint, target)))
+            out.append((token, start(endpoint, target)))
         return out
 
-    def _final(self, endpoint: EndpointState) -> Refuse | None:
-        """The refusal of an endpoint that cannot serve whatever one waits."""
-        route = endpoint.route
-        if not endpoint.listed:
-            return not_found(endpoint.public_id)
-        if route.mode not in ("failed", "stopped"):
-            return None
-        message = route.error or f"endpoint {endpoint.public_id} is {route.mode}"
-        return Refuse(503, route.error_code or f"endpoint_{route.mode}", message, route.retry_after_s)
-
-    def _refusal(self, endpoint: EndpointState, now: float) -> Refuse | None:
-        final = self._final(endpoint)
-        if final is not None:
-            return final
-        route = endpoint.route
-        retry_after = route.retry_after_s or DEFAULT_RETRY_AFTER_S
-        lost = self.control_lost_at
-        if lost is not None and now - lost > CONTROL_GRACE_S and endpoint.cold:
-            return Refuse(
-                503,
-                "control_plane_unreachable",
-                f"endpoint {endpoint.public_id} has no running replica, "
-                "and the control plane that would start one does not answer",
-                retry_after,
-            )
-        if len(endpoint.waiting) >= route.limits.max_queue:
-            return Refuse(
-                429,
-                "queue_full",
-                f"endpoint {endpoint.public_id} already holds {len(endpoint.waiting)} requests, its limit",
-                route.retry_after_s or 1.0,
-            )
-        return None
-
-    def _timed_out(self, endpoint: EndpointState) -> Refuse:
-        route = endpoint.route
-        why = f": {route.error}" if route.error else ""
-        return Refuse(
-            503,
-            "queue_timeout",
-            f"endpoint {endpoint.public_id} was not ready within {route.limits.queue_timeout_s:g} s{why}",
-            route.retry_after_s or DEFAULT_RETRY_AFTER_S,
-        )
+    # --- the table, inside ---------------------------------------------------------------------------------------
 
     def _settle(self, endpoint: EndpointState, wake_failed: bool, now: float) -> list[Release]:
         if not endpoint.waiting:
             return []
-        refusal = self._final(endpoint)
+        refusal = refusals.settled(endpoint)
         if refusal is None and wake_failed:
-            route = endpoint.route
-            refusal = Refuse(
-                503,
-                route.error_code or "wake_failed",
-                route.error or f"endpoint {endpoint.public_id} could not be started",
-                route.retry_after_s or DEFAULT_RETRY_AFTER_S,
-            )
+            refusal = refusals.wake_failed(endpoint)
         return self._release(endpoint, now) if refusal is None else _refuse_all(endpoint, refusal)
 
     def _forget(self, key: tuple[str, str]) -> list[Release]:
         endpoint = self._endpoints[key]
-        endpoint.listed = False
-        endpoint.targets = []
-        out = _refuse_all(endpoint, not_found(endpoint.public_id))
+        endpoint.forget()
+        out = _refuse_all(endpoint, refusals.not_found(endpoint.public_id))
         if not endpoint.in_flight:
             del self._endpoints[key]
         return out
@@ -326,24 +272,8 @@ class Router:
         self._names = names
 
 
-def _load(target: TargetState) -> int:
-    return target.in_flight
-
-
-def _weighted(targets: Sequence[TargetState], draw: int) -> TargetState | None:
-    """In proportion to weight, which is what a share of traffic means."""
-    total = sum(target.spec.weight for target in targets)
-    if not total:
-        return None
-    draw %= total
-    for target in targets:
-        draw -= target.spec.weight
-        if draw < 0:
-            return target
-    return None
-
-
 def _refuse_all(endpoint: EndpointState, refusal: Refuse) -> list[Release]:
     tokens = list(endpoint.waiting)
     endpoint.waiting = {}
+    endpoint.named = {}
     return [(token, refusal) for token in tokens]

@@ -1,0 +1,92 @@
+"""What a gateway answers in place of a model server, and how it says so: one function a cause.
+
+Not here: when (`routing`).
+"""
+
+from moorage.decide.serving.routes import EndpointState, Refuse
+
+DEFAULT_RETRY_AFTER_S = 5.0
+
+NOT_LOADED = Refuse(503, "not_ready", "this gateway has no routing table yet; retry shortly", 1.0)
+
+
+def not_found(name: str) -> Refuse:
+    """A name that the table does not have; it lists nothing, since other names may not be yours."""
+    return Refuse(404, "model_not_found", f"The model `{name}` does not exist or you do not have access to it.")
+
+
+def settled(endpoint: EndpointState) -> Refuse | None:
+    """The refusal of an endpoint that cannot serve whatever one waits; None of one that may."""
+    route = endpoint.route
+    if not endpoint.listed:
+        return not_found(endpoint.public_id)
+    if route.mode not in ("failed", "stopped"):
+        return None
+    message = route.error or f"endpoint {endpoint.public_id} is {route.mode}"
+    return Refuse(503, route.error_code or f"endpoint_{route.mode}", message, route.retry_after_s)
+
+
+def nobody_to_wake_it(endpoint: EndpointState) -> Refuse:
+    """Cold, and the control plane is away."""
+    return Refuse(
+        503,
+        "control_plane_unreachable",
+        f"endpoint {endpoint.public_id} has no running replica, "
+        "and the control plane that would start one does not answer",
+        endpoint.route.retry_after_s or DEFAULT_RETRY_AFTER_S,
+    )
+
+
+def queue_full(endpoint: EndpointState, held: int) -> Refuse:
+    """As many wait as may."""
+    return Refuse(
+        429,
+        "queue_full",
+        f"endpoint {endpoint.public_id} already holds {held} requests, its limit",
+        endpoint.route.retry_after_s or 1.0,
+    )
+
+
+def timed_out(endpoint: EndpointState) -> Refuse:
+    """It waited as long as requests may."""
+    route = endpoint.route
+    why = f": {route.error}" if route.error else ""
+    return Refuse(
+        503,
+        "queue_timeout",
+        f"endpoint {endpoint.public_id} was not ready within {route.limits.queue_timeout_s:g} s{why}",
+        route.retry_after_s or DEFAULT_RETRY_AFTER_S,
+    )
+
+
+def wake_failed(endpoint: EndpointState) -> Refuse:
+    """The start that it waited for failed."""
+    route = endpoint.route
+    return Refuse(
+        503,
+        route.error_code or "wake_failed",
+        route.error or f"endpoint {endpoint.public_id} could not be started",
+        route.retry_after_s or DEFAULT_RETRY_AFTER_S,
+    )
+
+
+def no_such_revision(endpoint: EndpointState, word: str) -> Refuse:
+    """It named a revision that takes no requests of clients."""
+    known = ", ".join(state.label for state in endpoint.nameable())
+    return Refuse(
+        404,
+        "revision_not_found",
+        f"endpoint {endpoint.public_id} has no revision `{word[:100]}` that may be asked for by X-Moorage-Revision; "
+        + (f"it has {known}" if known else "it has none now"),
+    )
+
+
+def revision_not_ready(endpoint: EndpointState, label: str) -> Refuse:
+    """It named a candidate of which no replica can be reached."""
+    return Refuse(
+        503,
+        "revision_not_ready",
+        f"revision {label} of endpoint {endpoint.public_id} has no replica that can be reached; "
+        "leave X-Moorage-Revision out to be answered by the active revision",
+        endpoint.route.retry_after_s or 1.0,
+    )
