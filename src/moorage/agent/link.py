@@ -21,6 +21,7 @@ from moorage.wire.agent import (
     ReportAnswer,
     Work,
 )
+from moorage.wire.claim import ClaimAnswer
 from moorage.wire.giving import IdentityAnswer, SecretsAnswer, SecretsRequest
 from moorage.wire.inventory import InventoryAnswer
 
@@ -133,6 +134,10 @@ class Link:
     async def inventory(self, request: str, answer: InventoryAnswer) -> None:
         """Answer a request for what is on this machine."""
         await self._send("POST", f"inventory/{request}", content=answer.model_dump_json())
+
+    async def claim(self, request: str, answer: ClaimAnswer) -> None:
+        """Answer a request about a server that somebody else started."""
+        await self._send("POST", f"claims/{request}", content=answer.model_dump_json())
 
     async def _post(self, path: str, message: BaseModel, answer: type[Answer], *, shown: bool = True) -> Answer:
         response = await self._send("POST", path, content=message.model_dump_json())

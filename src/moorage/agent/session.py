@@ -11,6 +11,7 @@ from random import Random
 
 from moorage.agent.backoff import Backoff
 from moorage.agent.capacity import capacity
+from moorage.agent.claims import ClaimDesk
 from moorage.agent.drives import DriveDesk, location
 from moorage.agent.execs import ExecDesk
 from moorage.agent.link import Link, LinkDenied, LinkDown, LinkError, LinkRemoved, LinkStale
@@ -106,6 +107,7 @@ class Session:
         self._news = False
         self._logs = LogDesk(roster, link, means.clock, rng, means.log)
         self._execs = ExecDesk(roster, means.config.server_url, lambda: link.bearer, means.log)
+        self._claims = ClaimDesk(means, link)
         self._stock = StockDesk(means, roster, link)
         self._waiting_since: float | None = None
         self._reached = False
@@ -250,6 +252,7 @@ class Session:
             self._logs.take(work.logs)
             self._execs.take(work.execs)
             self._stock.take(work.inventories)
+            self._claims.take(work.claims)
             self._desk.wake()
             self._drives.take(work.drives)
             await self._apply()

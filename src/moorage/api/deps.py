@@ -16,6 +16,7 @@ from fastapi import Depends, Header, Path, Request
 from moorage.api.auth import Auth
 from moorage.api.ports import Commands, Explain, Gateways, Machines
 from moorage.control.authority import Authority
+from moorage.control.claims import ClaimAsking
 from moorage.control.credentials import Credentials, Principal
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import Drives
@@ -84,6 +85,7 @@ class ApiDeps:
         authority: signs workers' certificates.
         drives: of namespaces.
         copies: of drives, on their way from machine to machine; the same one that builds `Work`.
+        claims: asks machines about servers that somebody else started; likewise.
         stock: asks machines what is really there; the same one that builds `Work`.
         settings: how the server behaves.
         http: client for asking gateways about a request.
@@ -110,6 +112,7 @@ class ApiDeps:
     drives: Drives
     copies: DriveRelay
     stock: StockAsking
+    claims: ClaimAsking
     settings: ApiSettings
     http: httpx.AsyncClient
     closing: asyncio.Event = field(default_factory=asyncio.Event)

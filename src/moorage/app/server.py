@@ -31,6 +31,7 @@ from moorage.clock import SystemClock
 from moorage.control.accounts import GpuAccounts
 from moorage.control.admit import Admission
 from moorage.control.authority import Authority
+from moorage.control.claims import ClaimAsking
 from moorage.control.credentials import Credentials
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import Drives
@@ -135,8 +136,8 @@ async def build(config: ServerConfig) -> Graph:
     relay = LogRelay(clock, lambda: ids.new("Operation"))
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
     copies = DriveRelay(clock, lambda: ids.new("Operation"))
-    stock = StockAsking(clock)
-    board = WorkBoard(store, clock, relay, execs, copies, stock=stock)
+    stock, claims = StockAsking(clock), ClaimAsking(clock)
+    board = WorkBoard(store, clock, relay, execs, copies, stock=stock, claims=claims)
     times = LeaseTimes(late_s=config.machine_ttl_s * LATE_SHARE, ttl_s=config.machine_ttl_s)
     scheduling = SchedulingStep(store, clock)
     accounts = GpuAccounts(store, clock, scheduling.keeper)
@@ -174,6 +175,7 @@ async def build(config: ServerConfig) -> Graph:
         drives=Drives(store, clock, loops.look_again),
         copies=copies,
         stock=stock,
+        claims=claims,
         settings=ApiSettings(gateway_url=config.gateway_url, gateway_token=tokens.get("gateway")),
         http=httpx.AsyncClient(timeout=5.0),
         readiness=_readiness(leadership),

@@ -7,6 +7,7 @@ in milliseconds, so that they never repeat across restarts of the control plane.
 import asyncio
 from collections.abc import Iterable, Mapping
 
+from moorage.control.claims import ClaimAsking
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import with_drives
 from moorage.control.execrelay import ExecRelay
@@ -39,6 +40,7 @@ class WorkBoard:
         execs: commands to be run beside workers, likewise.
         copies: of drives that other machines wait for, likewise.
         stock: questions for what is really on a machine, likewise.
+        claims: questions about servers that somebody else started, likewise.
     """
 
     def __init__(
@@ -50,10 +52,12 @@ class WorkBoard:
         copies: DriveRelay | None = None,
         *,
         stock: StockAsking | None = None,
+        claims: ClaimAsking | None = None,
     ) -> None:
         self._store = store
         self._copies = copies
         self._stock = stock
+        self._claims = claims
         self._relay = relay
         self._execs = execs
         self._base = int(clock.now() * 1000)
@@ -68,6 +72,8 @@ class WorkBoard:
             copies.on_change = self.bump_soon
         if stock is not None:
             stock.on_change = self.bump_soon
+        if claims is not None:
+            claims.on_change = self.bump_soon
 
     def bump_soon(self, machine: str) -> None:
         """The machine's set, or a question to it, changed; ends its long-poll."""
@@ -111,8 +117,16 @@ class WorkBoard:
         execs = self._execs.pending(machine) if self._execs is not None else ()
         drives = self._copies.pending(machine) if self._copies is not None else ()
         stock = self._stock.pending(machine) if self._stock is not None else ()
-        assignments = await self._assignments(machine)
-        return Work(version=version, assignments=assignments, logs=logs, execs=execs, drives=drives, inventories=stock)
+        claims = self._claims.pending(machine) if self._claims is not None else ()
+        return Work(
+            version=version,
+            assignments=await self._assignments(machine),
+            logs=logs,
+            execs=execs,
+            drives=drives,
+            inventories=stock,
+            claims=claims,
+        )
 
     async def _assignments(self, machine: str) -> tuple[Assignment, ...]:
         workers = await self._store.find(Worker, machine=machine, state=(*ASSIGNED, *UNHEARD))

@@ -45,6 +45,12 @@ def holder_of(port: int, *, protocol: str = "tcp") -> str | None:
     return None
 
 
+def listens_on(pid: int, port: int) -> bool:
+    """Whether exactly this process has a TCP socket that listens on the port."""
+    number, inodes = procfs.number(pid), _listening(port, "tcp")
+    return number is not None and bool(inodes) and _has_socket(number, inodes)
+
+
 def _listening(port: int, protocol: str) -> frozenset[str]:
     """Socket inodes that listen on the port."""
     found = set()

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from moorage.wire.claim import ClaimRequest
 from moorage.wire.giving import DriveRequest
 from moorage.wire.gpus import Gpu
 from moorage.wire.inventory import InventoryRequest
@@ -257,6 +258,7 @@ class Work(Message):
     execs: tuple[ExecRequest, ...] = ()
     drives: tuple[DriveRequest, ...] = ()
     inventories: tuple[InventoryRequest, ...] = ()
+    claims: tuple[ClaimRequest, ...] = ()
     removed: bool = False
     """this machine was removed: stop all and exit"""
 

@@ -12,6 +12,7 @@ from moorage.api.auth import Auth, StaticTokens
 from moorage.api.deps import ApiDeps, ApiSettings
 from moorage.clock import SystemClock
 from moorage.control.authority import Authority
+from moorage.control.claims import ClaimAsking
 from moorage.control.credentials import Credentials
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import Drives
@@ -89,6 +90,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         drives=Drives(counting, clock, lambda: None),
         copies=DriveRelay(clock, lambda: f"d-{next(numbers)}"),
         stock=StockAsking(clock),
+        claims=ClaimAsking(clock),
         settings=ApiSettings(gateway_url="http://127.0.0.1:7421", gateway_token=TOKENS.gateway),
         http=httpx.AsyncClient(transport=httpx.MockTransport(gateway)),
         stats=lambda: {"store_commits": 41.0},

@@ -26,6 +26,7 @@ from moorage.wire.agent import (
     ReportAnswer,
     Work,
 )
+from moorage.wire.claim import ClaimAnswer
 from moorage.wire.giving import IdentityAnswer, SecretsAnswer, SecretsRequest
 from moorage.wire.inventory import InventoryAnswer
 
@@ -46,6 +47,7 @@ MESSAGES = (
     SecretsAnswer,
     IdentityAnswer,
     InventoryAnswer,
+    ClaimAnswer,
 )
 
 
@@ -135,6 +137,13 @@ async def identity(request: Request, deps: Deps) -> Response:
 async def answer_inventory(id: str, request: Request, deps: Deps) -> Response:
     """What is on the machine, as `Work.inventories` asked; 404 when nobody waits for it any more."""
     deps.stock.answer(principal(request).machine or "", id, await read(request, InventoryAnswer))
+    return Response(status_code=204)
+
+
+@router.post("/claims/{id}", openapi_extra=described(ClaimAnswer, None))
+async def answer_claim(id: str, request: Request, deps: Deps) -> Response:
+    """What a server is that somebody else started, as `Work.claims` asked; 404 when nobody waits for it any more."""
+    deps.claims.answer(principal(request).machine or "", id, await read(request, ClaimAnswer))
     return Response(status_code=204)
 
 

@@ -113,6 +113,18 @@ class ContainerHost:
         """End and remove one that is proven to be ours; see `unclaimed.discard`."""
         await unclaimed.discard(self._api, container, grace_s, self._clock)
 
+    async def described(self, container: str) -> dict[str, Any] | None:
+        """What the engine says of any container of it, ours or not; None: there is none.
+
+        Raises:
+            RunnerError: the engine does not answer.
+        """
+        return await self._api.inspect(container)
+
+    async def stop_other(self, container: str, number: int, grace_s: float) -> None:
+        """End a container that is not ours; see `unclaimed.stop_other`."""
+        await unclaimed.stop_other(self._api, container, number, grace_s, self._clock)
+
     async def aclose(self) -> None:
         """Let go of the engine. What runs goes on running."""
         await self.watch.aclose()

@@ -11,7 +11,9 @@ from moorage.ports import Clock
 from moorage.runners.containers.api import LABEL, LABEL_VALUE, EngineApi, EngineError
 
 LOOK_PAUSE_S = 0.2
-SIGTERM = 15
+SIGTERM, SIGKILL = 15, 9
+KILLED_S = 10.0
+"""So long a killed container may take to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,26 @@ async def discard(api: EngineApi, container: str, grace_s: float, clock: Clock) 
             break
         await clock.sleep(LOOK_PAUSE_S)
     await api.remove(container)
+
+
+async def stop_other(api: EngineApi, container: str, number: int, grace_s: float, clock: Clock) -> None:
+    """Signal one that is not ours, and kill it after the grace; it is left there, ended.
+
+    Raises:
+        EngineError: the engine does not answer.
+    """
+    for signal, limit_s in ((number, grace_s), (SIGKILL, KILLED_S)):
+        try:
+            await api.kill(container, signal)
+        except EngineError as cause:
+            if cause.unreachable:
+                raise
+        deadline = clock.monotonic() + limit_s
+        while clock.monotonic() < deadline:
+            found = await api.inspect(container)
+            if found is None or not _read(found).running:
+                return
+            await clock.sleep(LOOK_PAUSE_S)
 
 
 def _read(found: Mapping[str, Any]) -> Labelled:
