@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from moorage.control.gateways import LEASE_S, Gateways
+from moorage.control.load import Loads
 from moorage.decide.serving.exposure import Route, RouteRevision, RouteTarget, route_of
-from moorage.decide.serving.snapshot import Demand
+from moorage.decide.serving.snapshot import Demand, Load
 from moorage.domain.nouns import Deployment, Replica, Worker
 from moorage.domain.states import ReplicaStatus
 from moorage.ports import Clock, Store
@@ -45,6 +46,7 @@ class Publisher:
         self._clock = clock
         self._gateways = gateways
         self._incarnation = incarnation
+        self._loads = Loads(clock)
         self._routes: dict[str, EndpointRoute] = {}
         self._changed_at: dict[str, int] = {}
         self._by_name: dict[tuple[str, str], str] = {}
@@ -56,6 +58,7 @@ class Publisher:
     async def start(self, generation: int) -> None:
         """Begin a leadership: read every route, then publish them under its first number."""
         self._published = False
+        self._loads.reset()
         self._routes.clear()
         self._by_name.clear()
         for deployment in await self._store.find(Deployment):
@@ -130,6 +133,7 @@ class Publisher:
     async def report(self, message: GatewayReport) -> GatewayReportAnswer:
         """Take a gateway's report in and tell the serving loop about every deployment that it may concern."""
         news = await self._gateways.heard(message)
+        self._loads.heard(message)
         touched = {uid for name in news.endpoints if (uid := self._by_name.get(name)) is not None}
         if message.table_incarnation == self._incarnation and message.table_number > news.previous:
             touched |= {u for u, n in self._changed_at.items() if news.previous < n <= message.table_number}
@@ -148,6 +152,10 @@ class Publisher:
             published_targets=frozenset(t.replica for t in route.targets) if route else frozenset(),
             confirmed=self._gateways.confirmed(self._changed_at.get(deployment.uid, self._number)),
         )
+
+    def load(self, deployment: Deployment) -> Load:
+        """Its load over the windows of its autoscaler; nothing of one that does not scale."""
+        return self._loads.of(deployment, known=self._gateways.known())
 
 
 def message(deployment: Deployment, route: Route) -> EndpointRoute:

@@ -80,6 +80,7 @@ class ServingStep:
             workers=workers,
             operations=tuple(await self._store.find(Operation, target=uid, state=tuple(OPEN_OPERATION))),
             demand=self._publisher.demand(deployment),
+            load=self._publisher.load(deployment),
             machines={m.uid: m for m in machines if m.draining is not None},
             holder=self._holder(),
             lost=lost,
