@@ -108,6 +108,10 @@ class Store(Protocol):
         """Take a lease that is free, expired or ours (a new holder raises the generation), else None."""
         ...
 
+    async def lease(self, name: str) -> Lease | None:
+        """Who holds a lease and until when, as last written; None: nobody."""
+        ...
+
     async def release(self, lease: Lease) -> None:
         """Give it up (a no-op when it passed on)."""
         ...

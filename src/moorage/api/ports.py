@@ -113,6 +113,12 @@ class Commands(Protocol):
         """Ask an operation to end."""
         ...
 
+    async def resolve_operation(
+        self, uid: str, *, adopt: str | None, absent: bool, actor: str, key: str | None
+    ) -> Answer:
+        """A person's word on what is there, for an operation that needs attention: {operation, how}."""
+        ...
+
     async def cordon(self, machine: str, *, why: str, actor: str, key: str | None) -> Answer:
         """Place nothing new on a machine."""
         ...

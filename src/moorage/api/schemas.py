@@ -278,6 +278,8 @@ class Operation(Head):
     waiting_reason: Json | None
     retryable: bool
     cancel_requested: bool
+    cancelled_by: str | None
+    resolution: Json | None
     lease: OperationLease | None
     error: Json | None
 

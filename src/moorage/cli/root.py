@@ -50,7 +50,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "workers": ("listing", "Processes of a run."),
         "top": ("top", "Machines, what runs on them and what waits, as it changes."),
         "machines": ("machines", "Machines, their GPUs and who holds them."),
-        "operations": ("listing", "Durable work: applies, stops, deletes."),
+        "operations": ("operations", "Durable work: applies, rollouts, stops, deletes."),
         "orphans": ("orphans", "What runs on machines and belongs to nothing."),
         "inspect": ("inspect", "Everything known of one object or request."),
         "wait": ("waiting", "Wait for a goal; fails with the reason when it cannot be reached."),

@@ -16,7 +16,14 @@ LOOK_EVERY_S = 0.25
 """A person is waiting: a quarter of a second is not felt, and costs the server a read of a few milliseconds."""
 
 
-def watched(session: Session, name: str, goal: str, wait: Callable[[Callable[[Json], None]], Any]) -> Any:
+def watched(
+    session: Session,
+    name: str,
+    goal: str,
+    wait: Callable[[Callable[[Json], None]], Any],
+    *,
+    resume: str | None = None,
+) -> Any:
     """Run a wait of the SDK with a waiting line.
 
     Args:
@@ -24,6 +31,7 @@ def watched(session: Session, name: str, goal: str, wait: Callable[[Callable[[Js
         name: of what is waited for.
         goal: for the words, and for how to resume.
         wait: called with `on_status`.
+        resume: the command that goes on watching; None: `moor wait` for the same goal.
 
     Raises:
         Interrupted: Ctrl-C; the work goes on.
@@ -33,7 +41,7 @@ def watched(session: Session, name: str, goal: str, wait: Callable[[Callable[[Js
     try:
         return wait(lambda seen: progress.update(f"{name}: {sentence(seen)}; waiting for {goal}"))
     except KeyboardInterrupt:
-        raise Interrupted(f"moor wait {name} --for {goal}{namespace_flag(session)}") from None
+        raise Interrupted(resume or f"moor wait {name} --for {goal}{namespace_flag(session)}") from None
     finally:
         progress.clear()
 
@@ -45,9 +53,21 @@ def namespace_flag(session: Session) -> str:
 
 def sentence(seen: Json) -> str:
     """What it is doing now, in a few words, with its reason."""
+    if seen.get("kind") == "Operation":
+        return _operation(seen)
     word = seen.get("phase") or seen.get("state") or ("deleted" if seen.get("deleted") else "?")
     counts = ""
     if "desired_replicas" in seen:
         counts = f" {seen.get('ready_replicas', 0)}/{seen.get('desired_replicas', 0)} ready"
     reason = (seen.get("reason") or {}).get("message")
     return f"{word}{counts}{f' ({reason})' if reason else ''}"
+
+
+def _operation(seen: Json) -> str:
+    """What is being done, the step it is at, and what that waits for."""
+    steps = seen.get("steps") or ()
+    done = sum(step.get("state") == "done" for step in steps)
+    step = next((step["name"] for step in steps if step.get("state") != "done"), None)
+    why = (seen.get("waiting_reason") or {}).get("message")
+    at = f", {step} ({done}/{len(steps)})" if step else ""
+    return f"{seen.get('operation')} {seen.get('state')}{at}{f': {why}' if why else ''}"

@@ -99,6 +99,21 @@ class AsyncOperations:
         answer: Json = await self._session.change("POST", fleet_path("operations", operation, "cancel"), key=key)
         return answer
 
+    async def resolve(
+        self, operation: str, *, adopt: str | None = None, absent: bool = False, key: str | None = None
+    ) -> Json:
+        """Say what is there, for an operation that needs attention; it goes on, and the evidence is kept.
+
+        Args:
+            operation: its id.
+            adopt: the resource that is there and is ours: `MACHINE/pid:N` or `container:ID`.
+            absent: nothing of it is there.
+        """
+        body = {"adopt": adopt} if adopt is not None else {"absent": absent}
+        path = fleet_path("operations", operation, "resolve")
+        answer: Json = await self._session.change("POST", path, body=body, key=key)
+        return answer
+
     async def wait(
         self,
         operation: str,

@@ -114,12 +114,28 @@ class Admission:
         """Ask an operation to end."""
 
         async def decide() -> Outcome:
-            operation = await self._store.get(Operation, uid)
-            if operation is None:
-                raise NotFound(f"there is no operation {uid}", target=f"Operation {uid}")
-            return operation_commands.cancel(operation, self._clock.now(), actor=actor)
+            return operation_commands.cancel(await self._operation(uid), self._clock.now(), actor=actor)
 
         return await self._carry("default", key, {"cancel": uid}, decide)
+
+    async def resolve_operation(
+        self, uid: str, *, adopt: str | None, absent: bool, actor: str, key: str | None
+    ) -> Answer:
+        """A person's word on what is there, for an operation that needs attention."""
+
+        async def decide() -> Outcome:
+            operation, now = await self._operation(uid), self._clock.now()
+            return operation_commands.resolve(operation, now, actor=actor, adopt=adopt, absent=absent)
+
+        return await self._carry("default", key, {"resolve": uid, "adopt": adopt, "absent": absent}, decide)
+
+    async def _operation(self, uid: str) -> Operation:
+        operation = await self._store.get(Operation, uid)
+        if operation is None:
+            raise NotFound(
+                f"there is no operation {uid}", remedy="`moor operations` lists them", target=f"Operation {uid}"
+            )
+        return operation
 
     async def cordon(self, machine: str, *, why: str, actor: str, key: str | None) -> Answer:
         """Place nothing new on a machine."""

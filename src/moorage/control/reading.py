@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from moorage.control.accounts import GpuAccounts
 from moorage.control.keeping import FleetKeeper
+from moorage.control.leader import LEASE
 from moorage.control.paging import Page, page
-from moorage.control.views import JsonObject, change_object, operation_object, tombstone_object
+from moorage.control.views import HELD, JsonObject, change_object, operation_object, tombstone_object
 from moorage.control.views_gpus import Sees, everything
 from moorage.control.views_running import machine_object, run_object, worker_object
 from moorage.control.views_serving import Surroundings, deployment_object, replica_object, revision_object
@@ -139,15 +140,14 @@ class Reader:
         where = {k: v for k, v in (("target", target), ("state", state)) if v is not None}
         rows, following = await page(self._store, Operation, wanted, **where)
         rows.sort(key=_age)
-        names = await self._target_names(rows)
-        return {"items": [operation_object(r, names.get(r.target)) for r in rows], "next": following}
+        return {"items": await self._operation_objects(rows), "next": following}
 
     async def operation(self, uid: str) -> JsonObject:
         """One operation."""
         row = await self._store.get(Operation, uid)
         if row is None:
             raise missing(Operation, None, uid)
-        return operation_object(row, (await self._target_names([row])).get(row.target))
+        return (await self._operation_objects([row]))[0]
 
     async def tombstones(self, kind: type[Noun], namespace: str, name: str | None = None) -> list[JsonObject]:
         """Deleted objects, oldest first. `name` may be a uid."""
@@ -243,6 +243,11 @@ class Reader:
     async def _machines(self, uids: Iterable[str | None]) -> dict[str, Machine]:
         wanted = {u for u in uids if u}
         return {m.uid: m for m in await self._store.find(Machine, uid=wanted)} if wanted else {}
+
+    async def _operation_objects(self, rows: Sequence[Operation]) -> list[JsonObject]:
+        names = await self._target_names(rows)
+        lease = await self._store.lease(LEASE) if any(r.state in HELD for r in rows) else None
+        return [operation_object(r, names.get(r.target), lease) for r in rows]
 
     async def _target_names(self, rows: Sequence[Operation]) -> Mapping[str, str]:
         uids = {r.target for r in rows if r.target_kind == Deployment.kind}

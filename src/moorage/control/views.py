@@ -11,8 +11,13 @@ from typing import Any
 from moorage.domain.changes import HistoryRow
 from moorage.domain.nouns import Noun, Operation
 from moorage.domain.reasons import Reason
+from moorage.domain.states import OperationState
+from moorage.ports import Lease
 
 JsonObject = dict[str, Any]
+
+HELD = frozenset({OperationState.LEASED, OperationState.RUNNING, OperationState.WAITING, OperationState.CANCELLING})
+"""States in which a control plane holds an operation."""
 
 _TIMES = frozenset(
     {"at", "since", "until", "unkillable_since", "retry_at", "restart_at", "next_at", "last_at", "expires_at"}
@@ -65,16 +70,14 @@ def head(row: Noun) -> JsonObject:
     }
 
 
-def operation_object(row: Operation, target_name: str | None = None) -> JsonObject:
+def operation_object(row: Operation, target_name: str | None = None, lease: Lease | None = None) -> JsonObject:
     """An Operation.
 
     Args:
         row: the row.
         target_name: name of what it works on, while that exists.
+        lease: the control plane's own, under which operations are held, as last renewed.
     """
-    lease = None
-    if row.lease_owner is not None:
-        lease = {"owner": row.lease_owner, "generation": row.lease_generation, "expires_at": iso(row.lease_expires_at)}
     return {
         **head(row),
         "operation": row.operation,
@@ -89,9 +92,20 @@ def operation_object(row: Operation, target_name: str | None = None) -> JsonObje
         "waiting_reason": plain(row.waiting_reason),
         "retryable": row.retryable,
         "cancel_requested": row.cancel_requested,
-        "lease": lease,
+        "cancelled_by": row.cancelled_by,
+        "resolution": plain(row.resolution),
+        "lease": _lease(row, lease),
         "error": plain(row.error),
     }
+
+
+def _lease(row: Operation, lease: Lease | None) -> JsonObject | None:
+    """Under which lease it is held; of one that is over, or waits to be taken up, none."""
+    if row.lease_owner is None or row.state not in HELD:
+        return None
+    same = lease is not None and lease.generation == row.lease_generation
+    expires_at = lease.expires_at if same and lease is not None else row.lease_expires_at
+    return {"owner": row.lease_owner, "generation": row.lease_generation, "expires_at": iso(expires_at)}
 
 
 def tombstone_object(row: Mapping[str, Any]) -> JsonObject:

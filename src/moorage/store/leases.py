@@ -1,6 +1,6 @@
 """Leases: who leads, with a generation that every write made under it carries as its fence.
 
-Each function is one write transaction of the store's writer (`Writer.submit`). A new holder raises the generation, so
+All but `read` are one write transaction of the store's writer (`Writer.submit`). A new holder raises the generation, so
 whatever the old one still sends is refused in the transaction that would write it. Expiry is by the store's clock.
 """
 
@@ -48,6 +48,17 @@ def acquire(sql: Sql, connection: sa.Connection, wanted: HeldLease, now: float) 
         .values(owner=taken.owner, generation=generation, expires_at=taken.expires_at)
     )
     return taken
+
+
+def read(sql: Sql, connection: sa.Connection, name: str) -> HeldLease | None:
+    """The lease as it stands, over or not; None where nobody ever held it, or its holder gave it up."""
+    lease = sql.tables.leases
+    row = connection.execute(
+        sa.select(lease.c.owner, lease.c.generation, lease.c.expires_at).where(lease.c.name == name)
+    ).one_or_none()
+    if row is None or row.owner == "":
+        return None
+    return HeldLease(name, row.owner, row.generation, row.expires_at)
 
 
 def release(sql: Sql, connection: sa.Connection, name: str, generation: int) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
@@ -143,6 +143,11 @@ class SqlStore:
 
         lease: Lease | None = await self._writer.submit(task)
         return lease
+
+    async def lease(self, name: str) -> Lease | None:
+        """Who holds a lease, and until when; None: nobody."""
+        found: leases.HeldLease | None = await self._read(lambda c: leases.read(self._sql, c, name))
+        return cast(Lease | None, found)
 
     async def release(self, lease: Lease) -> None:
         """Give it up (a no-op when it passed on)."""

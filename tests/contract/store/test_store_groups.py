@@ -146,6 +146,9 @@ async def test_a_lease_has_one_holder_and_each_new_one_a_higher_generation(store
     first = await store.acquire("leader", "a", 30)
     assert first is not None
     assert (first.generation, await store.acquire("leader", "b", 30)) == (1, None)
+    seen = await store.lease("leader")
+    assert (seen.owner, seen.generation, seen.expires_at) == ("a", 1, first.expires_at)
+    assert await store.lease("nobody's") is None
     renewed = await store.acquire("leader", "a", 60)
     assert renewed is not None
     assert (renewed.generation, renewed.expires_at) == (1, first.expires_at + 30)

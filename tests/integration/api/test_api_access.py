@@ -35,6 +35,7 @@ EXPECTED_PATHS = {
     "/api/v1/operations": {"get"},
     "/api/v1/operations/{uid}": {"get"},
     "/api/v1/operations/{uid}/cancel": {"post"},
+    "/api/v1/operations/{uid}/resolve": {"post"},
     "/api/v1/events": {"get"},
     "/api/v1/requests/{id}": {"get"},
     "/api/v1/namespaces": {"get"},

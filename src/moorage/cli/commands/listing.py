@@ -1,4 +1,4 @@
-"""`ls`, `get`, `workers` and `operations`: what there is. Machines are in `machines`."""
+"""`ls`, `get` and `workers`: what there is. Machines and operations have modules of their own."""
 
 from typing import Any
 
@@ -48,17 +48,6 @@ def workers(session: Session, run: str) -> None:
     """Processes of a run, or of every live replica of a deployment."""
     found = workers_of(session, run)
     session.show(found, lambda: rows.table("workers", found, session.now()))
-
-
-@click.command(epilog=examples("moor operations", "moor operations OPERATION-ID"))
-@click.argument("uid", required=False)
-@command
-def operations(session: Session, uid: str | None) -> None:
-    """Applies, stops and deletes: how far each is, and what it waits for. With an id, that one whole."""
-    if uid is None:
-        _list(session, "operations", ())
-    else:
-        print_value(session.client.operations.get(uid), "yaml" if session.human else session.form)
 
 
 def fetch(session: Session, kind: str, name: str) -> dict[str, Any]:
