@@ -2,7 +2,8 @@
 
 A dataclass that is frozen at run time takes ten times as long to make as one that is not, and a control plane makes
 rows all day: 50 fields each, at every read and with every step of a decision. So the type checker alone holds these to
-be frozen. Used by `nouns`, `reason_types` and `changes`.
+be frozen. Used by `nouns`, `reason_types`, `changes`
+and the scheduler's queue.
 """
 
 from dataclasses import dataclass, field
@@ -21,3 +22,9 @@ def written_once(cls: type[T]) -> type[T]:
 def row(cls: type[T]) -> type[T]:
     """The same, with fields that are given by name."""
     return dataclass(slots=True, unsafe_hash=True, kw_only=True)(cls)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def written_once_by_identity(cls: type[T]) -> type[T]:
+    """The same, equal to itself only."""
+    return dataclass(slots=True, eq=False)(cls)

@@ -10,24 +10,18 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from moorage.decide.scheduling.means import Means, port_owner
-from moorage.decide.scheduling.snapshot import (
-    Ask,
-    Labels,
-    Placement,
-    Request,
-    SchedulingSnapshot,
-    Topology,
-    group_of,
-    owner_of,
-)
+from moorage.decide.scheduling.likeness import Kinds, grace_s, time_limit_s
+from moorage.decide.scheduling.snapshot import Ask, Labels, SchedulingSnapshot, Topology, owner_of
 from moorage.domain.nouns import Run, Worker
 from moorage.domain.states import TERMINAL_RUN
+from moorage.domain.written import written_once_by_identity
+
+__all__ = ["Entry", "Line", "Queue", "Unit", "grace_s", "order_key", "ordered", "time_limit_s", "units"]
 
 Key = tuple[int, float, int, str]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@written_once_by_identity
 class Entry:
     """One waiting worker, with what of its run decides about its place.
 
@@ -60,7 +54,7 @@ class Entry:
         return owner_of(self.worker)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@written_once_by_identity
 class Unit:
     """What is placed whole or not at all.
 
@@ -97,9 +91,7 @@ class Queue:
     _keys: list[Key] = field(default_factory=list)
     _units: dict[str, Unit] = field(default_factory=dict)
     """each worker as a unit alone"""
-    _asks: dict[Ask, Ask] = field(default_factory=dict)
-    counts: dict[Ask, int] = field(default_factory=dict)
-    """how many workers wait with each ask"""
+    _kinds: Kinds = field(default_factory=Kinds)
     keeping: dict[str, Entry] = field(default_factory=dict)
     """those for whom room may be kept: they restart, or others were stopped for them"""
     pools: Mapping[str, Labels] = field(default_factory=dict)
@@ -118,8 +110,7 @@ class Queue:
 
     def copy(self) -> "Queue":
         """Another one with the same workers."""
-        parts = (list(self._keys), dict(self._units), dict(self._asks), dict(self.counts), dict(self.keeping))
-        return Queue(*parts, self.pools)
+        return Queue(list(self._keys), dict(self._units), self._kinds.copy(), dict(self.keeping), self.pools)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -134,6 +125,11 @@ class Queue:
         """Every worker as a unit alone, in order."""
         units = self._units
         return (units[key[3]] for key in self._keys)
+
+    @property
+    def counts(self) -> dict[Ask, int]:
+        """How many workers wait with each ask."""
+        return self._kinds.counts()
 
     def get(self, uid: str) -> Entry | None:
         """That worker, if it waits."""
@@ -155,50 +151,33 @@ class Queue:
         entry = unit.first
         del self._keys[bisect_left(self._keys, entry.key)]
         self.keeping.pop(uid, None)
-        self.counts[entry.ask] -= 1
-        if not self.counts[entry.ask]:
-            del self.counts[entry.ask], self._asks[entry.ask]
+        self._kinds.go(entry.ask)
 
     def _add(self, entry: Entry) -> None:
         worker = entry.worker
         self._units[worker.uid] = Unit((entry,))
-        self.counts[entry.ask] = self.counts.get(entry.ask, 0) + 1
         if worker.restart_at is not None or "plan" in (worker.placement or ()):
             self.keeping[worker.uid] = entry
 
     def _entry(self, worker: Worker, run: Run) -> Entry:
-        placement, means = Placement.of(run, worker.group), Means.of(run.spec, group_of(run, worker.group))
-        ask = Ask.of(Request.of(worker), placement, means, self.pools.get(run.namespace, ()))
-        ports = tuple(port_owner(port) for port in means.ports)
-        apart = ((owner_of(worker),) if placement.spread == "machine" else ()) + ports
-        asked_about = bool(apart) or placement.topology is not None or worker.deployment is not None
-        gang, may = bool(run.spec.get("gang")), _may(run)
+        kind = self._kinds.come(worker, run, self.pools)
+        apart = (owner_of(worker), *kind.ports) if kind.spread else kind.ports
+        asked_about = bool(apart) or kind.topology is not None or worker.deployment is not None
+        may = _may(run)
         return Entry(
             worker,
             run,
-            self._asks.setdefault(ask, ask),
+            kind.ask,
             apart,
-            (owner_of(worker), *ports) if asked_about else (),
-            placement.topology,
-            time_limit_s(run, worker),
+            (owner_of(worker), *kind.ports) if asked_about else (),
+            kind.topology,
+            kind.limit_s,
             order_key(worker, run),
             may,
             may and worker.waits is None,
-            gang,
-            not gang and not apart and placement.topology is None and worker.deployment is None,
+            kind.gang,
+            not kind.gang and not asked_about,
         )
-
-
-def time_limit_s(run: Run, worker: Worker) -> float | None:
-    """Seconds from its start after which a worker is surely gone: its time limit and its grace."""
-    limit = run.spec.get("time_limit")
-    return None if limit is None else float(limit) + grace_s(run, worker)
-
-
-def grace_s(run: Run, worker: Worker) -> float:
-    """Seconds between asking a worker to stop and killing it, when nothing else is said."""
-    stop: Mapping[str, Any] = (group_of(run, worker.group).get("runtime") or {}).get("stop") or {}
-    return float(stop.get("grace", 20.0))
 
 
 def order_key(worker: Worker, run: Run | None) -> Key:
