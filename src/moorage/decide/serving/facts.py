@@ -10,7 +10,11 @@ from typing import Any
 
 STEPS: Mapping[str, tuple[str, ...]] = {
     "apply": ("record", "provision", "ready", "activate"),
+    "promote": ("record", "scale", "activate"),
+    "reject": ("record", "withdraw"),
+    "rollback": ("record", "provision", "activate"),
     "stop": ("withdraw", "drain", "stop"),
+    "adopt": ("record", "reach"),
     "delete": ("withdraw", "drain", "stop", "prove_absence", "tombstone"),
 }
 """Named checkpoints per operation, in order."""
