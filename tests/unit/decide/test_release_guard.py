@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from moorage.decide.serving.evidence import SYNTHETIC, Seen
-from moorage.decide.serving.guard import Facts, GuardDecision, Policy, judge, replay, same_outcome, weigh
+from moorage.decide.serving.guard import Facts, GuardDecision, Policy, comparable, judge, replay, same_outcome
 from moorage.domain.catalogue import guard as catalogue
 from moorage.domain.histogram import index_of
 
@@ -185,17 +185,19 @@ def test_numbers_alone_are_no_news() -> None:
     assert not same_outcome(one.to_wire(), CASES["within_policy"][1].to_wire())
 
 
-def weighed(active: dict[str, Seen], candidate: dict[str, Seen]) -> GuardDecision:
-    kept = [{source: part.to_wire() for source, part in side.items()} for side in (active, candidate)]
-    return weigh(POLICY, *kept, candidate_ready=True, applicable=True)
+def weighed(active: dict[str, Seen], candidate: dict[str, Seen], strategy: str = "canary") -> GuardDecision:
+    before, after = ({source: part.to_wire() for source, part in side.items()} for side in (active, candidate))
+    return judge(POLICY, *comparable(before, after, strategy, POLICY.minimum_requests), READY)
 
 
 def test_clients_of_the_active_are_not_compared_with_requests_that_were_sent_to_the_candidate() -> None:
-    sent = seen(20, ms=300.0)
+    sent, slow = seen(20, ms=300.0), seen(20, ms=600.0)
     quick_clients, slow_clients = seen(500, ms=100.0), seen(500, ms=2000.0)
-    assert weighed({"g/1/e": quick_clients, SYNTHETIC: sent}, {SYNTHETIC: sent}).codes == ("within_policy",)
-    slow_candidate = weighed({"g/1/e": slow_clients, SYNTHETIC: sent}, {SYNTHETIC: seen(20, ms=600.0)})
-    assert "latency_regression" in slow_candidate.codes
+    for strategy in ("none", "canary"):
+        even = weighed({"g/1/e": quick_clients, SYNTHETIC: sent}, {SYNTHETIC: sent}, strategy)
+        assert even.codes == ("within_policy",)
+        worse = weighed({"g/1/e": slow_clients, SYNTHETIC: sent}, {SYNTHETIC: slow}, strategy)
+        assert "latency_regression" in worse.codes
 
 
 def test_where_clients_met_both_their_times_count_and_not_those_that_were_sent() -> None:
@@ -208,13 +210,3 @@ def test_failures_count_whoever_met_them() -> None:
     sent = seen(20)
     decision = weighed({"g/1/e": seen(15), SYNTHETIC: sent}, {"g/1/e": seen(15, errors=15), SYNTHETIC: sent})
     assert decision.codes == ("error_rate_regression",)
-
-
-def test_a_synthetic_request_that_fails_everywhere_waits_only_while_it_is_needed() -> None:
-    unproven = {SYNTHETIC: {**Seen().to_wire(), "unproven": "HTTP 404"}}
-    few, many = {"g/1/e": seen(5).to_wire()}, {"g/1/e": seen(25).to_wire()}
-    waits = weigh(POLICY, {**few, **unproven}, few, candidate_ready=True, applicable=True)
-    assert waits.codes == ("synthetic_unproven", "insufficient_requests")
-    assert "HTTP 404" in waits.reasons[0].message
-    passes = weigh(POLICY, {**many, **unproven}, many, candidate_ready=True, applicable=True)
-    assert passes.codes == ("within_policy",)

@@ -14,6 +14,9 @@ from moorage.domain.histogram import merged
 SYNTHETIC = "synthetic"
 """The source that is the control plane's own sender."""
 
+QUALITY = "quality"
+"""Begins the name of every source that posts quality from outside."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -101,6 +104,24 @@ def together(parts: Iterable[Seen]) -> Seen:
 def seen_of(evidence: Mapping[str, Any]) -> Seen:
     """All that is kept of a revision, summed."""
     return together(Seen.from_wire(kept) for _, kept in sorted(evidence.items()))
+
+
+def compared(evidence: Mapping[str, Any], strategy: str) -> Seen:
+    """What of a revision's evidence can be compared with the other one's: like with like.
+
+    Args:
+        evidence: as it is kept.
+        strategy: `none`: no client's request reaches the candidate, so that only what was sent to both of them alike
+            counts; `window`: after a promotion, what clients met; any other: everything.
+    """
+    return together(Seen.from_wire(kept) for source, kept in sorted(evidence.items()) if _counts(source, strategy))
+
+
+def _counts(source: str, strategy: str) -> bool:
+    sent = source.startswith((SYNTHETIC, QUALITY))
+    if strategy == "none":
+        return sent
+    return not source.startswith(SYNTHETIC) if strategy == "window" else True
 
 
 def _texts(counts: Mapping[int, int]) -> dict[str, int]:
