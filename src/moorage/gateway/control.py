@@ -17,7 +17,8 @@ from moorage.decide.serving.routes import Generation
 from moorage.gateway import table as tables
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.hub import Hub
-from moorage.wire.routing import EndpointActivity, GatewayReport, GatewayReportAnswer, RoutingTable
+from moorage.gateway.reports import Reporter
+from moorage.wire.routing import GatewayReportAnswer, RoutingTable
 
 POLL_S = 25.0
 _POLL_MARGIN_S = 10.0
@@ -72,8 +73,7 @@ class ControlLink:
     ) -> None:
         self._hub = hub
         self._config = config
-        self._incarnation = incarnation
-        self._address = address
+        self._reporter = Reporter(hub, config, incarnation=incarnation, address=address)
         self._transport = transport
         self._draw = draw
         self._lease_s = 30.0
@@ -81,7 +81,6 @@ class ControlLink:
         self._newest = 0  # number that the server spoke of last
         self._due = asyncio.Event()
         self._stuck = asyncio.Event()
-        self._reported: object = None
         self._up = False
 
     def load(self) -> None:
@@ -184,7 +183,7 @@ class ControlLink:
                     await self._due.wait()
 
     async def _report(self, client: httpx.AsyncClient) -> None:
-        report = self.report()
+        report = self._reporter.report(self._confirmed)
         response = await client.post(
             f"{_API}/report",
             content=report.model_dump_json(),
@@ -193,7 +192,7 @@ class ControlLink:
         )
         response.raise_for_status()
         answer = GatewayReportAnswer.model_validate_json(response.content)
-        self._reported = self._activity_key()
+        self._reporter.answered()
         self._lease_s = answer.lease_s
         known = self._hub.router.generation
         if known and answer.number > known.number:
@@ -202,41 +201,10 @@ class ControlLink:
                 self._stuck.set()
             self._newest = answer.number
 
-    def report(self) -> GatewayReport:
-        """What this gateway sees now."""
-        now = self._hub.time()
-        confirmed = self._confirmed
-        return GatewayReport(
-            gateway=self._config.gateway_id,
-            incarnation=self._incarnation,
-            table_incarnation=confirmed.incarnation if confirmed else None,
-            table_number=confirmed.number if confirmed else 0,
-            address=self._config.advertise or self._address,
-            endpoints=tuple(
-                EndpointActivity(
-                    namespace=endpoint.route.namespace,
-                    name=endpoint.route.name,
-                    in_flight=endpoint.in_flight,
-                    held=len(endpoint.waiting),
-                    requests=endpoint.completed,
-                    idle_s=None if endpoint.ended_at is None else max(0.0, now - endpoint.ended_at),
-                )
-                for endpoint in self._hub.router.endpoints()
-                if endpoint.in_flight or endpoint.waiting or endpoint.completed
-            ),
-        )
-
     def _tick(self) -> None:
         """Once a second: report while anything runs, waits or changed."""
-        if self._hub.router.busy() or self._activity_key() != self._reported:
+        if self._reporter.due():
             self._due.set()
-
-    def _activity_key(self) -> object:
-        return [
-            (endpoint.key, endpoint.in_flight, len(endpoint.waiting), endpoint.completed)
-            for endpoint in self._hub.router.endpoints()
-            if endpoint.in_flight or endpoint.waiting or endpoint.completed
-        ]
 
     # --- link state ----------------------------------------------------------------------------------------------
 

@@ -1,10 +1,12 @@
 """The answer side of a client connection: what the client is sent, and how each request is ended and counted.
 
 Here: passing an upstream's answer on, the gateway's own answers, failure before and after the first byte, the end of
-a request. Not here: reading requests (`frontend`, which builds on this), routing, HTTP parsing.
+a request, whether a client that says no more is still there. Not here: reading requests (`frontend`, which builds on
+this), routing, HTTP parsing.
 """
 
 import asyncio
+import select
 import socket
 import struct
 from math import inf
@@ -14,13 +16,17 @@ from moorage.decide.serving.routes import EndpointState, Refuse, TargetState
 from moorage.gateway import answers
 from moorage.gateway.framing import ChunkCounter
 from moorage.gateway.heads import RequestHead, ResponseHead
+from moorage.gateway.watching import StreamWatch, watch_of
 
 if TYPE_CHECKING:
     from moorage.gateway.hub import Hub
+    from moorage.gateway.mirror import Copy
     from moorage.gateway.upstream import UpstreamConnection
 
 _LINGER_S = 2.0
 """After an early answer: how long the rest of a body is read and dropped, so that the client sees the answer."""
+_PEER_LOOK_S = 0.02
+_PEER_LOOK_S_MAX = 1.0
 
 
 # How much of the current request was received. Plain integers: these are compared a dozen times a request, and reading
@@ -46,6 +52,7 @@ class Exchange(asyncio.Protocol):
         "_stall_s",
         "_unframed",
         "_writing_paused",
+        "copy",
         "deadline",
         "endpoint",
         "first_at",
@@ -61,6 +68,7 @@ class Exchange(asyncio.Protocol):
         "target",
         "transport",
         "upstream",
+        "watch",
     )
 
     def __init__(self, hub: "Hub") -> None:
@@ -74,6 +82,8 @@ class Exchange(asyncio.Protocol):
         self.endpoint: EndpointState | None = None
         self.target: TargetState | None = None
         self.upstream: UpstreamConnection | None = None
+        self.copy: Copy | None = None
+        self.watch: StreamWatch | None = None
         self.held = False
         self.status = 0
         self.sent_bytes = 0
@@ -114,6 +124,11 @@ class Exchange(asyncio.Protocol):
         self._unframed = head.length == -2 or self._out_payload is not None
         self._measured = head.length >= 0
         self._closes = self._unframed or self._phase == BODY or self._last()
+        target = self.target
+        if target is not None and target.revision.comparison is not None:
+            self.watch = watch_of(own)
+            if self.watch is not None:
+                self.watch.feed(body, self.first_at)
         label = self.upstream.pool.label if self.upstream is not None else b""
         end = b"\r\nConnection: close\r\n\r\n" if self._closes else b"\r\n\r\n"
         self.sent_bytes = len(body)
@@ -125,6 +140,8 @@ class Exchange(asyncio.Protocol):
         if payload is not None:
             data = b"".join(payload)
             payload.clear()
+        if self.watch is not None:
+            self.watch.feed(data, self.hub.time())
         self.sent_bytes += len(data)
         self.deadline = self.hub.tick + self._stall_s
         self.transport.write(data)
@@ -214,6 +231,9 @@ class Exchange(asyncio.Protocol):
     def _count(self, outcome: str) -> None:
         endpoint, target = self.endpoint, self.target
         self.endpoint = self.target = None
+        if self.copy is not None:
+            self.copy.give_up()
+            self.copy = None
         if endpoint is None:
             self.hub.unrouted += 1
             return
@@ -250,6 +270,38 @@ class Exchange(asyncio.Protocol):
             self.resume_body()
         if not self.transport.is_closing():
             self.transport.write_eof()
+
+    # --- a client that says no more ------------------------------------------------------------------------------
+
+    def eof_received(self) -> bool:
+        """The client sends no more. Whether the connection stays open for its answer.
+
+        A client that only shut its side down cannot be told from one that left until something is written to it: the
+        one reads it, the other's kernel answers with a reset. So a `100 Continue`, which every client of HTTP/1.1 must
+        bear, is written while there is no answer yet. In the middle of a stream nothing can be written, and there a
+        client that sends no more is taken for one that left, whose replica must not go on for nobody.
+        """
+        if self._half_closed:
+            return True
+        if self._phase != SENT or (self.first_at and not self._measured):
+            return False
+        self._half_closed = True
+        if not self.first_at and not self.head.line.http10:
+            self.transport.write(answers.CONTINUE)
+        self.hub.loop.call_later(_PEER_LOOK_S, self._look_for_peer, _PEER_LOOK_S)
+        return True
+
+    def _look_for_peer(self, waited_s: float) -> None:
+        """After the end of its bytes: whether a client has left, which reading cannot tell any more."""
+        if self._phase != SENT or self.transport.is_closing():
+            return
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), 0)
+        if poll.poll(0):
+            self.transport.abort()
+            return
+        wait_s = min(2 * waited_s, _PEER_LOOK_S_MAX)
+        self.hub.loop.call_later(wait_s, self._look_for_peer, wait_s)
 
     # --- pressure ------------------------------------------------------------------------------------------------
 

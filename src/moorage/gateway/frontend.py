@@ -11,17 +11,17 @@ A request passes these steps; `_phase` says how much of it was received, `target
 """
 
 import asyncio
-import select
 from math import inf
 from typing import TYPE_CHECKING, cast
 
 from moorage.decide.serving.refusals import NOT_LOADED, not_found
-from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse, Serve
+from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse, Serve, TargetState
 from moorage.gateway import answers
 from moorage.gateway.exchange import BODY, CLOSED, IDLE, SENT, Exchange
 from moorage.gateway.fields import BadHead
 from moorage.gateway.framing import ChunkCounter, FramingError
 from moorage.gateway.heads import ENDPOINT, MODEL, OWN, RequestHead
+from moorage.gateway.mirror import Copy
 from moorage.gateway.skim import ModelSkimmer, Skimmed, leading_model, names_twice
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ _HELD_BODY_BYTES_MAX = 1024 * 1024
 _WHOLE_BODY_BYTES_MAX = 256 * 1024
 """A body up to this size is looked at whole, so that a second `model` is seen wherever it stands and however the body
 was cut on its way. In a longer one the first `model` counts: it goes on while it still comes."""
-_PEER_LOOK_S = 0.02
-_PEER_LOOK_S_MAX = 1.0
 
 
 class ClientConnection(Exchange):
@@ -53,6 +51,11 @@ class ClientConnection(Exchange):
         self._payload = bytearray()
         self._counter: ChunkCounter | None = None
         self._skimmer: ModelSkimmer | None = None
+
+    @property
+    def so_far(self) -> tuple[bytes, ...]:
+        """The first line that goes on, and what there is of the body."""
+        return (self._forward, *self._pending)
 
     # --- asyncio.Protocol ----------------------------------------------------------------------------------------
 
@@ -73,36 +76,6 @@ class ClientConnection(Exchange):
             self._buffer += data
             if len(self._buffer) > _PIPELINED_BYTES_MAX:
                 self.pause_body()
-
-    def eof_received(self) -> bool:
-        """The client sends no more. Whether the connection stays open for its answer.
-
-        A client that only shut its side down cannot be told from one that left until something is written to it: the
-        one reads it, the other's kernel answers with a reset. So a `100 Continue`, which every client of HTTP/1.1 must
-        bear, is written while there is no answer yet. In the middle of a stream nothing can be written, and there a
-        client that sends no more is taken for one that left, whose replica must not go on for nobody.
-        """
-        if self._half_closed:
-            return True
-        if self._phase != SENT or (self.first_at and not self._measured):
-            return False
-        self._half_closed = True
-        if not self.first_at and not self.head.line.http10:
-            self.transport.write(answers.CONTINUE)
-        self.hub.loop.call_later(_PEER_LOOK_S, self._look_for_peer, _PEER_LOOK_S)
-        return True
-
-    def _look_for_peer(self, waited_s: float) -> None:
-        """After the end of its bytes: whether a client has left, which reading cannot tell any more."""
-        if self._phase != SENT or self.transport.is_closing():
-            return
-        poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket").fileno(), 0)
-        if poll.poll(0):
-            self.transport.abort()
-            return
-        wait_s = min(2 * waited_s, _PEER_LOOK_S_MAX)
-        self.hub.loop.call_later(wait_s, self._look_for_peer, wait_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: whatever runs for it ends now."""
@@ -290,6 +263,8 @@ class ClientConnection(Exchange):
             self.sent_at = self.hub.time() if self.held else self.started
             self.held = False
             self.target = decision.target
+            if decision.copy is not None:
+                self._begin_copy(decision.copy)
             self.hub.serve(self, decision.target)
         elif type(decision) is Hold:
             self.held = True
@@ -299,6 +274,12 @@ class ClientConnection(Exchange):
         elif type(decision) is Refuse:
             self.held = False
             self.refuse(decision)
+
+    def _begin_copy(self, target: TargetState) -> None:
+        assert self.endpoint is not None
+        self.copy = Copy(self, self.endpoint, target)
+        if self._phase == SENT:
+            self.copy.whole()
 
     # --- 4 and 5: sending ----------------------------------------------------------------------------------------
 
@@ -312,10 +293,7 @@ class ClientConnection(Exchange):
         self._stall_s = stall_s
         pending = self._pending
         upstream.begin(
-            self,
-            b"".join(
-                (self._forward, self.head.lines, b"X-Request-Id: ", self.request_id, b"\r\n\r\n", *pending),
-            ),
+            self, b"".join((self._forward, self.head.lines, b"X-Request-Id: ", self.request_id, b"\r\n\r\n", *pending))
         )
         pending.clear()
         self._pending_bytes = 0
@@ -335,6 +313,10 @@ class ClientConnection(Exchange):
         part = self._cut_or_refuse(data)
         if part is None:
             return
+        if self.copy is not None:
+            self.copy.add(part)
+            if self._phase == SENT:
+                self.copy.whole()
         if self.upstream is not None:
             self.upstream.transport.write(part)
             if self._phase == SENT:

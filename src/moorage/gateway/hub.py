@@ -5,10 +5,18 @@ decisions themselves, HTTP. Built by `main`; used by connections and by the cont
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
-from moorage.decide.serving.routes import EndpointState, Generation, Held, Release, RouteSpec, TargetState
+from moorage.decide.serving.routes import (
+    EndpointState,
+    Generation,
+    Held,
+    Release,
+    RevisionState,
+    RouteSpec,
+    TargetState,
+)
 from moorage.decide.serving.routing import Router
 from moorage.gateway.callers import Callers
 from moorage.gateway.config import GatewayConfig
@@ -16,10 +24,12 @@ from moorage.gateway.heads import RequestReader, ResponseReader
 from moorage.gateway.measures import Ring, Stats
 from moorage.gateway.own import OwnPaths
 from moorage.gateway.upstream import Pool, UpstreamConnection
+from moorage.gateway.watching import compare
 
 if TYPE_CHECKING:
     from moorage.gateway.exchange import Exchange
     from moorage.gateway.frontend import ClientConnection
+    from moorage.gateway.mirror import Copy
 
 SWEEP_S = 1.0
 
@@ -55,6 +65,7 @@ class Hub:
         self.log = log
         self.router = Router(seed, self.tick)
         self.clients: set[ClientConnection] = set()
+        self.copies: set[Copy] = set()
         self.stats: dict[EndpointState, Stats] = {}
         self.ring = Ring(config.records_max)
         self.own = OwnPaths(self, config.token)
@@ -82,11 +93,16 @@ class Hub:
         """An endpoint that had nothing waiting has something now."""
         self.on_demand()
 
-    def serve(self, client: "ClientConnection", target: TargetState) -> None:
-        """Send the client's request to that replica, over an idle connection or a new one."""
+    def pool(self, target: TargetState) -> Pool:
+        """The idle connections to that replica."""
         pool = self._pools.get(target)
         if pool is None:
             pool = self._pools[target] = Pool(_label(target))
+        return pool
+
+    def serve(self, client: "ClientConnection", target: TargetState) -> None:
+        """Send the client's request to that replica, over an idle connection or a new one."""
+        pool = self._pools.get(target) or self.pool(target)
         endpoint = client.endpoint
         assert endpoint is not None
         if not target.failures:
@@ -94,9 +110,36 @@ class Hub:
             if connection is not None:
                 client.attach(connection, endpoint.route.limits.first_byte_timeout_s)
                 return
-        task = self.loop.create_task(self._connect(client, endpoint, target, pool))
+        self.spawn(self._connect(client, endpoint, target))
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Connect in the background."""
+        task = self.loop.create_task(work)
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
+
+    async def dial(self, endpoint: EndpointState, target: TargetState) -> UpstreamConnection:
+        """A new connection to that replica.
+
+        Raises:
+            OSError, TimeoutError: there is none to be had.
+        """
+        pool = self.pool(target)
+        async with asyncio.timeout(endpoint.route.limits.connect_timeout_s):
+            _, connection = await self.loop.create_connection(
+                lambda: UpstreamConnection(pool, self._responses), target.spec.host, target.spec.port
+            )
+        return connection
+
+    def reached(self, endpoint: EndpointState, target: TargetState) -> None:
+        """A connect worked: held requests may go on."""
+        self.carry_out(self.router.connected(endpoint, target, self.time()))
+
+    def unreachable(self, endpoint: EndpointState, target: TargetState, error: Exception) -> None:
+        """A connect failed for which nobody waits (any more)."""
+        now = self.time()
+        self.router.eject(target, now)
+        self._count_unreachable(endpoint, target, error, now)
 
     def finished(self, client: "Exchange", endpoint: EndpointState, target: TargetState | None, outcome: str) -> None:
         """A request ended: count it, attribute it, and let held ones go on its place."""
@@ -114,6 +157,8 @@ class Hub:
             stats.cut += 1
         elif outcome == "client_gone":
             stats.client_gone += 1
+        if target is not None:
+            self._count_revision(client, target.revision, outcome, now)
         generation = self.router.generation
         self.ring.add(
             (
@@ -133,6 +178,8 @@ class Hub:
             releases = self.router.done(endpoint, target, now)
             if releases:
                 self.carry_out(releases)
+            if endpoint.leaving and not target.in_flight and target in endpoint.leaving:
+                self.on_demand()  # its end is waited for
 
     def carry_out(self, releases: Sequence[Release]) -> None:
         """Act on what the core decided for held requests."""
@@ -168,6 +215,8 @@ class Hub:
             task.cancel()
         for client in list(self.clients):
             client.transport.abort()
+        for copy in list(self.copies):
+            copy.abandon()
         for pool in self._pools.values():
             pool.retire()
 
@@ -187,17 +236,29 @@ class Hub:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    async def _connect(
-        self, client: "ClientConnection", endpoint: EndpointState, target: TargetState, pool: Pool
-    ) -> None:
+    def _count_revision(self, client: "Exchange", revision: RevisionState, outcome: str, now: float) -> None:
+        traffic = revision.traffic
+        traffic.statuses[client.status // 100] += 1
+        if outcome == "cut":
+            traffic.cut += 1
+        elif outcome == "client_gone":
+            traffic.client_gone += 1
+        if revision.comparison is not None:
+            compare(
+                revision,
+                outcome,
+                client.status,
+                sent_at=client.sent_at,
+                first_at=client.first_at,
+                ended_at=now,
+                watch=client.watch,
+            )
+        client.watch = None
+
+    async def _connect(self, client: "ClientConnection", endpoint: EndpointState, target: TargetState) -> None:
         request_id = client.request_id
         try:
-            async with asyncio.timeout(endpoint.route.limits.connect_timeout_s):
-                _, connection = await self.loop.create_connection(
-                    lambda: UpstreamConnection(pool, self._responses),
-                    target.spec.host,
-                    target.spec.port,
-                )
+            connection = await self.dial(endpoint, target)
         except (OSError, TimeoutError) as error:
             self._connect_failed(client, endpoint, target, request_id, error)
             return
@@ -205,7 +266,7 @@ class Hub:
         if client.target is target and client.upstream is None and client.request_id is request_id:
             client.attach(connection, endpoint.route.limits.first_byte_timeout_s)
         else:
-            pool.give(connection, self.time())
+            connection.pool.give(connection, self.time())
         self.carry_out(releases)
 
     def _connect_failed(
@@ -216,14 +277,22 @@ class Hub:
         request_id: bytes,
         error: Exception,
     ) -> None:
+        if not (client.target is target and client.upstream is None and client.request_id is request_id):
+            self.unreachable(endpoint, target, error)
+            return
         now = self.time()
-        if client.target is target and client.upstream is None and client.request_id is request_id:
-            client.target = None
-            held = Held(client, client.held_until, client.head.revision)
-            decision = self.router.connect_failed(endpoint, target, held, now)
-            client.act(decision)
-        else:
-            self.router.eject(target, now)
+        client.target = None
+        held = Held(client, client.held_until, client.head.revision)
+        decision = self.router.connect_failed(endpoint, target, held, now)
+        client.act(decision)
+        client.sent_at = now  # what the failed connect took is no time of the replica that answers
+        self._count_unreachable(endpoint, target, error, now)
+
+    def _count_unreachable(self, endpoint: EndpointState, target: TargetState, error: Exception, now: float) -> None:
+        revision = target.revision
+        revision.traffic.unreachable += 1
+        if revision.comparison is not None:
+            revision.comparison.unreachable()
         if target.failures == 1:
             spec = target.spec
             self.log.warning(
@@ -239,6 +308,8 @@ class Hub:
         now = self.tick = self.time()
         for client in [client for client in self.clients if client.deadline < now]:
             client.expire(now)
+        for copy in [copy for copy in self.copies if copy.deadline < now]:
+            copy.expire()
         for pool in self._pools.values():
             pool.prune(now, self.config.upstream_idle_s)
         self.carry_out(self.router.sweep(now))

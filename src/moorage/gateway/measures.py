@@ -7,7 +7,7 @@ names of the table, so they are bounded. Called by `frontend`, `own` and `hub`.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from moorage.decide.serving.routes import EndpointState, TargetSpec
+from moorage.decide.serving.routes import EndpointState, RevisionState, TargetSpec
 from moorage.wire.routing import RequestRecord
 
 _BUCKETS = 64
@@ -106,6 +106,25 @@ def _histogram(name: str, label: str, counts: list[int]) -> Iterable[str]:
     yield f"{name}_count{{{label}}} {sum(counts)}"
 
 
+def _revision_lines(revision: RevisionState, label: str) -> Iterable[str]:
+    """Of those in the table or still answering, so that the series are few and end."""
+    label = f'{label},revision="{revision.label}"'
+    seen = revision.traffic
+    for status_class, count in enumerate(seen.statuses):
+        if count:
+            yield f'moorage_gateway_revision_requests_total{{{label},code="{status_class}xx"}} {count}'
+    counts = {
+        "cut": seen.cut,
+        "client_gone": seen.client_gone,
+        "unreachable": seen.unreachable,
+        "passed_over": seen.passed_over,
+        "copies": seen.copies,
+        "copies_dropped": seen.copies_dropped,
+    }
+    for name, count in counts.items():
+        yield f"moorage_gateway_revision_{name}_total{{{label}}} {count}"
+
+
 _HEAD = """\
 # HELP moorage_gateway_requests_total Requests answered, by status class.
 # TYPE moorage_gateway_requests_total counter
@@ -125,6 +144,20 @@ _HEAD = """\
 # TYPE moorage_gateway_first_byte_seconds histogram
 # HELP moorage_gateway_queued_seconds From the request's head to its sending.
 # TYPE moorage_gateway_queued_seconds histogram
+# HELP moorage_gateway_revision_requests_total Requests that a replica of the revision got, by status class (0xx: none).
+# TYPE moorage_gateway_revision_requests_total counter
+# HELP moorage_gateway_revision_cut_total Answers of the revision that were cut.
+# TYPE moorage_gateway_revision_cut_total counter
+# HELP moorage_gateway_revision_client_gone_total Requests at the revision whose client left first.
+# TYPE moorage_gateway_revision_client_gone_total counter
+# HELP moorage_gateway_revision_unreachable_total Connects to its replicas that failed.
+# TYPE moorage_gateway_revision_unreachable_total counter
+# HELP moorage_gateway_revision_passed_over_total Requests of its share that the active revision answered.
+# TYPE moorage_gateway_revision_passed_over_total counter
+# HELP moorage_gateway_revision_copies_total Copies of requests sent to it.
+# TYPE moorage_gateway_revision_copies_total counter
+# HELP moorage_gateway_revision_copies_dropped_total Copies left out: too many under way, too long, or no free replica.
+# TYPE moorage_gateway_revision_copies_dropped_total counter
 # HELP moorage_gateway_generation Number of the routing table in use.
 # TYPE moorage_gateway_generation gauge
 # HELP moorage_gateway_clients Client connections open.
@@ -147,6 +180,8 @@ def prometheus(
         label = f'namespace="{endpoint.route.namespace}",endpoint="{endpoint.route.name}"'
         out.append(f"moorage_gateway_in_flight{{{label}}} {endpoint.in_flight}")
         out.append(f"moorage_gateway_held{{{label}}} {len(endpoint.waiting)}")
+        for revision in endpoint.revisions.values():
+            out.extend(_revision_lines(revision, label))
         if stats is None:
             continue
         for status_class, count in enumerate(stats.statuses):

@@ -6,18 +6,58 @@ asked (the routing core), what the client gets when it fails (`frontend`). Nothi
 
 import asyncio
 import select
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from moorage.gateway.fields import BadHead
 from moorage.gateway.framing import ChunkCounter, FramingError
-from moorage.gateway.heads import ResponseHead, ResponseReader
+from moorage.gateway.heads import RequestHead, ResponseHead, ResponseReader
 
 if TYPE_CHECKING:
-    from moorage.gateway.frontend import ClientConnection
+    from moorage.gateway.hub import Hub
 
 _HEAD_BYTES_MAX = 256 * 1024
 _PEEK_AFTER_S = 0.25
 """A connection idle for longer is asked for a pending close before use; sooner, the loop would have told."""
+
+
+class Receiver(Protocol):
+    """Whose request is on a connection: what it is told of the answer."""
+
+    hub: "Hub"
+    head: RequestHead
+
+    @property
+    def request_sent(self) -> bool:
+        """Whether the whole request was passed on."""
+        ...
+
+    def unchunk(self, counter: ChunkCounter) -> None:
+        """An answer in chunks begins."""
+        ...
+
+    def respond(self, head: ResponseHead, body: bytes) -> None:
+        """The answer's head came, with a part of its body."""
+        ...
+
+    def forward(self, data: bytes) -> None:
+        """More of the body came."""
+        ...
+
+    def response_done(self) -> None:
+        """The answer ended as it should."""
+        ...
+
+    def upstream_failed(self) -> None:
+        """The replica closed or broke the protocol."""
+        ...
+
+    def pause_body(self) -> None:
+        """The replica reads slower than the request comes."""
+        ...
+
+    def resume_body(self) -> None:
+        """The replica has read what was waiting."""
+        ...
 
 
 class Pool:
@@ -85,7 +125,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def __init__(self, pool: Pool, responses: ResponseReader) -> None:
         self.pool = pool
-        self.client: ClientConnection | None = None
+        self.client: Receiver | None = None
         self.idle_since = 0.0
         self.lost = False
         self.transport: asyncio.Transport
@@ -108,7 +148,7 @@ class UpstreamConnection(asyncio.Protocol):
             return True
         return idle_s <= idle_s_max and not self._readable()
 
-    def begin(self, client: "ClientConnection", request: bytes) -> None:
+    def begin(self, client: Receiver, request: bytes) -> None:
         """Send a request's head with what is there of its body."""
         self.client = client
         self._in_head = True
@@ -185,7 +225,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _head(self, client: "ClientConnection", data: bytes) -> None:
+    def _head(self, client: Receiver, data: bytes) -> None:
         if self._buffer:
             data = self._buffer + data
             self._buffer = b""
@@ -208,14 +248,14 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self._body_begins(client, head, data, end)
 
-    def _interim(self, client: "ClientConnection", head: ResponseHead, rest: bytes) -> None:
+    def _interim(self, client: Receiver, head: ResponseHead, rest: bytes) -> None:
         """A 1xx answer is not the answer; 101 was never asked for."""
         if head.status == 101:
             self._fail(client)
         elif rest:
             self._head(client, rest)
 
-    def _body_begins(self, client: "ClientConnection", head: ResponseHead, data: bytes, start: int) -> None:
+    def _body_begins(self, client: Receiver, head: ResponseHead, data: bytes, start: int) -> None:
         self._in_head = False
         self._keep_alive = head.keep_alive
         length = self._left = head.length
@@ -251,7 +291,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._left = 0
         return start + left
 
-    def _finish(self, client: "ClientConnection", *, clean: bool) -> None:
+    def _finish(self, client: Receiver, *, clean: bool) -> None:
         """The answer ended. Bytes after it make the connection unfit, since nobody asked for them."""
         self.client = None
         self.unpause()
@@ -261,7 +301,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.close()
         client.response_done()
 
-    def _fail(self, client: "ClientConnection") -> None:
+    def _fail(self, client: Receiver) -> None:
         self.client = None
         self.transport.abort()
         client.upstream_failed()
