@@ -161,7 +161,7 @@ async def build(config: ServerConfig) -> Graph:
     deps = ApiDeps(
         store=store,
         clock=clock,
-        commands=Admission(store, clock, ids),
+        commands=Admission(store, clock, ids, publisher.demand),
         machines=observation,
         gateways=publisher,
         explain=Explanation(store, clock, scheduling.keeper),

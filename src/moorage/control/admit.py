@@ -3,18 +3,20 @@
 Those about runs are in `admit_runs`, about machines in `fleet`; keys and retries in `carrying`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from moorage.control.admit_runs import RunAdmission
 from moorage.control.carrying import Answer, Carrier
+from moorage.control.dry_runs import Belongings, delete_deployment
 from moorage.control.fleet import FleetAdmission
-from moorage.control.planning import dry_run, plan
+from moorage.control.planning import plan
 from moorage.control.submitted import checked_spec
 from moorage.decide.decision import Ids, Outcome
 from moorage.decide.serving import commands, operation_commands
 from moorage.decide.serving.commands import Intent, Known
 from moorage.decide.serving.phase import OPEN_OPERATION
+from moorage.decide.serving.snapshot import Demand
 from moorage.domain.errors import NotFound
 from moorage.domain.ids import digest
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
@@ -27,12 +29,16 @@ class Admission:
 
     Args:
         store, clock, ids: outside.
+        demand: traffic of a deployment, as gateways report it to this control plane.
     """
 
-    def __init__(self, store: Store, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, ids: Ids, demand: Callable[[Deployment], Demand] | None = None
+    ) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
+        self._demand = demand
         self._carry = Carrier(store)
         self.runs = RunAdmission(store, clock, ids, self._carry)
         self.fleet = FleetAdmission(store, clock, self._carry)
@@ -82,7 +88,8 @@ class Admission:
         workers = await self._store.find(Worker, run=[r.uid for r in runs]) if runs else []
         machines = {w.machine for w in workers if w.machine}
         rows = await self._store.find(Machine, uid=sorted(machines)) if machines else []
-        return dry_run(known, replicas, workers, rows)
+        demand = self._demand(known.deployment) if self._demand is not None else None
+        return delete_deployment(known, Belongings(replicas, runs, workers, rows, demand))
 
     async def pause_deployment(self, ns: str, name: str, *, actor: str, key: str | None) -> Answer:
         """Scale it to zero until the next request."""

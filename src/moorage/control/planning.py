@@ -1,9 +1,9 @@
-"""What a command would do, said before it is done: plans of an apply and dry runs of a delete.
+"""What an apply would do, said before it is done.
 
 A plan runs the very decision of the apply and reads the result, so that it cannot promise something else.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from moorage.decide.decision import Ids
@@ -11,8 +11,6 @@ from moorage.decide.serving import commands
 from moorage.decide.serving.commands import Intent, Known, changed_fields
 from moorage.decide.serving.phase import initial_scale
 from moorage.domain.errors import Conflict
-from moorage.domain.nouns import Machine, Replica, Worker
-from moorage.domain.states import TERMINAL_REPLICA
 
 Answer = dict[str, Any]
 
@@ -71,31 +69,3 @@ def _at(spec: Mapping[str, Any], path: str) -> Any:
     for part in path.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
-
-
-def dry_run(
-    known: Known, replicas: Sequence[Replica], workers: Sequence[Worker], machines: Sequence[Machine]
-) -> Answer:
-    """Everything a delete touches, and everything that refers to it."""
-    deployment = known.deployment
-    alive = [r for r in replicas if r.status not in TERMINAL_REPLICA]
-    touched = [deployment, *known.revisions, *alive, *workers]
-    running = [{"kind": w.kind, "name": w.name, "id": w.uid} for w in touched]
-    return {
-        "kind": "DryRun",
-        "changes": [],
-        "actions": [
-            {"order": 1, "kind": "withdraw", "summary": f"withdraw {len(alive)} replicas from routing"},
-            {"order": 2, "kind": "drain", "summary": "let requests in flight end, within gateway.drain"},
-            {"order": 3, "kind": "stop", "summary": f"stop their processes on {len(machines)} machines"},
-            {"order": 4, "kind": "prove", "summary": "wait until every machine confirmed that they are gone"},
-            {"order": 5, "kind": "tombstone", "summary": "keep a tombstone and the history; free the name"},
-        ],
-        "warnings": [],
-        "touches": [*running, *({"kind": "Machine", "name": m.name, "id": m.uid} for m in machines)],
-        "refers": [
-            {"kind": "Endpoint", "name": deployment.name, "what_happens": "requests are answered 503, then 404"},
-            {"kind": "Fallback", "name": "-", "what_happens": "external fallbacks: none exist in Moorage"},
-            {"kind": "AsyncJob", "name": "-", "what_happens": "async jobs: none exist in Moorage"},
-        ],
-    }

@@ -1,6 +1,7 @@
 """`stop` and `delete`: durable operations that end things, and what a delete would touch."""
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -133,10 +134,22 @@ def _own_key(key: str | None, name: str, names: tuple[str, ...]) -> str | None:
 
 
 def _touches(name: str, plan: dict[str, Any]) -> str:
-    lines = [f"deleting {name} would touch:"]
-    lines += [f"  {t.get('kind')} {t.get('name') or t.get('id')}" for t in plan.get("touches") or ()]
+    lines = [f"deleting {name} would"]
+    lines += [f"  {action.get('order')}. {action.get('summary')}" for action in plan.get("actions") or ()]
+    lines.append("it touches")
+    for kind, named in _by_kind(plan.get("touches") or ()).items():
+        lines += [f"  {kind.ljust(12)}{line}" if n == 0 else " " * 14 + line for n, line in enumerate(named)]
+    lines.append("what refers to it")
     for other in plan.get("refers") or ():
-        named = f"{other.get('kind')} {other['name']}: " if other.get("name") not in (None, "-") else ""
-        lines.append(f"  {named}{other.get('what_happens')}")
-    lines += [f"  warning: {w.get('message', w) if isinstance(w, dict) else w}" for w in plan.get("warnings") or ()]
+        label = f"{other.get('kind')} {other['name']}: " if other.get("name") not in (None, "-") else ""
+        lines.append(f"  {label}{other.get('what_happens')}")
+    lines += [f"warning: {w.get('message', w) if isinstance(w, dict) else w}" for w in plan.get("warnings") or ()]
     return "\n".join(lines)
+
+
+def _by_kind(touched: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
+    """Names by kind, a few a line where there are many."""
+    names: dict[str, list[str]] = {}
+    for thing in touched:
+        names.setdefault(str(thing.get("kind")), []).append(str(thing.get("name") or thing.get("id")))
+    return {kind: [", ".join(found[n : n + 3]) for n in range(0, len(found), 3)] for kind, found in names.items()}
