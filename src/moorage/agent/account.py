@@ -11,7 +11,8 @@ from typing import Any
 from moorage.agent import words
 from moorage.agent.ledger import Attempt
 from moorage.agent.means import Means
-from moorage.domain.reasons import Reason
+from moorage.agent.models.shelf import Entry
+from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import ENDED_WORKER, WorkerState
 from moorage.runners import logfile
 from moorage.runners.identity import Exit
@@ -117,6 +118,20 @@ class Account:
             self.report([], ready=False, ready_why=words.pull_reason(progress).to_wire())
         elif self.attempt.state in (WorkerState.PENDING, WorkerState.PREPARING):
             self.report([*self._picked_up(), words.pulling(progress)])
+
+    def fetching(self, why: Reason) -> None:
+        """Its model is being fetched; why it is so far."""
+        if self.attempt.state in (WorkerState.PENDING, WorkerState.PREPARING):
+            self.report([*self._picked_up(), words.step(WorkerState.PULLING, "pulling", why)])
+        else:
+            self.report([], ready=False, ready_why=why.to_wire())
+
+    def fetched(self, entry: Entry) -> None:
+        """Its model is here: which bytes, is said once to whoever watched it come."""
+        if self.attempt.state == WorkerState.PULLING:
+            commit = entry.source.revision
+            why = reason("model.fetched", source=str(entry.source), commit=commit, size=entry.size)
+            self.report([], ready=False, ready_why=why.to_wire())
 
     def reached_barrier(self) -> None:
         """It is set up and waits for the other members of its gang."""

@@ -18,6 +18,8 @@ from moorage.agent.ledger import Ledger
 from moorage.agent.leftovers import Leftovers
 from moorage.agent.link import Link
 from moorage.agent.means import Means
+from moorage.agent.models.cache import ModelCache
+from moorage.agent.models.shelf import Shelf
 from moorage.agent.outbox import RESERVED, Outbox
 from moorage.agent.relays import Relays
 from moorage.agent.roster import Roster
@@ -27,6 +29,7 @@ from moorage.domain.errors import Conflict
 from moorage.ports import Clock
 from moorage.runners.identity import boot_id
 from moorage.runners.ports import PortPool
+from moorage.sources.hub import Hub
 
 REMOVED = "removed"
 """File in the agent's folder that says why it ended: whoever keeps agents running leaves this one alone."""
@@ -97,6 +100,8 @@ class Agent:
             await outbox.reserve()
             await roster.recall(remembered)
             roster.keep()
+            means.models.holders = roster.folders
+            await means.models.open()
             inventory.attend(roster.ours)
             await inventory.look()
             itself = Itself(
@@ -115,6 +120,7 @@ class Agent:
                 await asyncio.gather(looking, return_exceptions=True)
                 await inventory.close()
                 await roster.close()
+                await means.models.close()
                 await means.relays.aclose()
                 await engines.aclose()
                 await outbox.flushed()
@@ -139,6 +145,13 @@ class Agent:
             Abilities(config.python),
             Fillings(),
             Inventory(self._devices, (config.home, config.data_location), self._clock, self._log),
+            ModelCache(
+                Shelf(config.data_location / "models"),
+                Hub(config.python),
+                self._clock,
+                self._log,
+                limit_bytes=config.models_bytes,
+            ),
             self._log,
         )
 

@@ -54,7 +54,9 @@ class AgentConfig:
             None: 10 GiB, or 5 % of the disk where that is less. See `keeping`. What a worker wrote under
             `HOME/output/RUN/RANK` is kept for ever; an empty directory there goes with its worker.
         logs_age_s: so long after its end an attempt's directory is kept at most.
-        data: where drives and copies of them are kept; None: in `home`.
+        data: where drives, copies of them and models from hubs are kept; None: in `home`.
+        models_bytes: room for the models that were fetched from hubs, all together; None: what the disk has, less a
+            small reserve. See `models`.
         log: level of the agent's own log.
     """
 
@@ -78,11 +80,12 @@ class AgentConfig:
     logs_bytes: int | None = None
     logs_age_s: float = 7 * 86400.0
     data: Path | None = None
+    models_bytes: int | None = None
     log: str = "info"
 
     @property
     def data_location(self) -> Path:
-        """Where drives and copies of them are kept."""
+        """Where drives, copies of them and models are kept."""
         return self.data or self.home
 
 

@@ -22,6 +22,7 @@ class Given:
         mounts: seen by the worker only.
         auth: login at its image's registry.
         output: where its output directory is kept, where that is on a drive.
+        model: where its model is on this machine, where that was fetched.
     """
 
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -29,6 +30,7 @@ class Given:
     mounts: tuple[MountIntent, ...] = ()
     auth: RegistryAuth | None = None
     output: Path | None = None
+    model: Path | None = None
 
 
 NOTHING = Given()

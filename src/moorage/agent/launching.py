@@ -21,6 +21,7 @@ class Place:
         output: directory kept across attempts on this machine.
         contained: in a container: nothing is inherited, and its GPUs are numbered from 0 there.
         has_gpus: whether this machine has any, so that a worker without must be kept from seeing them.
+        model: where its model is on this machine; None: where its spec says.
     """
 
     host: str
@@ -29,6 +30,7 @@ class Place:
     output: Path
     has_gpus: bool = False
     contained: bool = False
+    model: Path | None = None
 
 
 def command(assignment: Assignment, place: Place) -> tuple[str, ...]:
@@ -78,9 +80,9 @@ def fill(text: str, words: Mapping[str, str]) -> str:
 
 
 def missing_source(assignment: Assignment) -> str | None:
-    """Why the model source cannot be used on this machine, or None."""
+    """Why the path of its model cannot be used on this machine, or None; what comes from a hub is not looked at."""
     source = assignment.launch.source
-    if source is None or Path(source).exists():
+    if source is None or "://" in source or Path(source).exists():
         return None
     return f"{source} does not exist on this machine"
 
@@ -91,7 +93,7 @@ def _words(assignment: Assignment, place: Place) -> dict[str, str]:
     return {
         "port": str(place.port) if place.port is not None else "",
         "host": place.host,
-        "model": launch.source or "",
+        "model": str(place.model or launch.source or ""),
         "name": launch.name,
         "rank": str(launch.rank),
         "gpus": ",".join(str(g) for g in gpus),

@@ -13,6 +13,7 @@ from moorage.agent.drives import Fillings
 from moorage.agent.engines import Engines
 from moorage.agent.inventory import Inventory
 from moorage.agent.ledger import Ledger
+from moorage.agent.models.cache import ModelCache
 from moorage.agent.outbox import Outbox
 from moorage.agent.relays import Relays
 from moorage.ports import Clock
@@ -36,4 +37,5 @@ class Means:
     abilities: Abilities
     filling: Fillings
     inventory: Inventory
+    models: ModelCache
     log: structlog.stdlib.BoundLogger

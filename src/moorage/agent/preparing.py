@@ -1,20 +1,26 @@
-"""One worker's way to its start: ports, directories, the ledger, the image, the barrier of its gang.
+"""One worker's way to its start: ports, directories, the ledger, the model, the image, the barrier of its gang.
 
 Each step that may stand still is under the limit without progress (the pull has one of its own, and who waits at the
 barrier waits for others). A stop ends all of it at any point, since nothing is started here. Made by `held`.
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moorage.agent import setting_up
 from moorage.agent.account import Account
 from moorage.agent.barrier import Barrier
-from moorage.agent.given import NOTHING
+from moorage.agent.given import NOTHING, Given
 from moorage.agent.limits import ProgressLimit
 from moorage.agent.means import Means
+from moorage.agent.models.cache import Want
+from moorage.agent.models.news import FetchNews
 from moorage.agent.providing import Providing
+from moorage.domain.sources import HubSource, hub_source
 from moorage.runners.port import Host, LaunchIntent, PullProgress
+
+HUB_TOKEN = "HF_TOKEN"
+"""Variable (a secret's, in any sound spec) whose value is the token with which its model is fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,8 @@ class Preparation:
         host = await means.engines.get(launch.runner)
         self._lease_ports()
         self._given = await Providing(account, means, self._limit).done()
+        if launch.source is not None and (source := hub_source(launch.source)) is not None:
+            self._given = await self._with_model(source)
         self._limit.at("making its directories")
         intent = setting_up.intent(
             account.assignment, account.attempt, means.config, self._given, has_gpus=bool(means.inventory.gpus)
@@ -89,6 +97,16 @@ class Preparation:
         account.set(started=means.clock.monotonic())
         await account.save()
         return Start(host, intent)
+
+    async def _with_model(self, source: HubSource) -> Given:
+        """Have its model here; how long nothing may come is the limit of pulls."""
+        account, launch = self._account, self._account.launch
+        self._limit.off()
+        token = self._given.secrets.get(HUB_TOKEN) or launch.env.get(HUB_TOKEN)
+        want = Want(account.assignment.namespace, token, launch.pull_stall_s, account.folder)
+        entry = await self._means.models.obtain(source, want, FetchNews(self._means.clock, account.fetching).hear)
+        account.fetched(entry)
+        return replace(self._given, model=entry.path)
 
     def _lease_ports(self) -> None:
         account, pool, worker = self._account, self._means.ports, self._account.attempt.worker

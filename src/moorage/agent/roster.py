@@ -156,6 +156,10 @@ class Roster:
         self._kept = asyncio.create_task(self._keeping.keep())
         self._kept.add_done_callback(self._note_failure)
 
+    def folders(self) -> list[tuple[str, Path]]:
+        """The workers of which something may still run here, each with its directory."""
+        return [(name, worker.folder) for name, worker in self._held.items() if not worker.attempt.gone]
+
     def _in_use(self) -> InUse:
         held = self._held.values()
         return InUse(frozenset(w.folder for w in held), frozenset(w.assignment.run for w in held))

@@ -53,7 +53,7 @@ def intent(
         for path in (shared, output):  # an image may run as anybody; the directory above keeps others on here out
             path.mkdir(exist_ok=True)
             path.chmod(0o777)
-    place = launching.Place(config.host, attempt.port, shared, output, has_gpus, contained)
+    place = launching.Place(config.host, attempt.port, shared, output, has_gpus, contained, given.model)
     return LaunchIntent(
         folder,
         attempt.cookie,
@@ -69,8 +69,9 @@ def intent(
 
 def _container(launch: Launch, shared: Path, output: Path, given: Given) -> ContainerIntent:
     mounts = [*given.mounts]
-    if launch.source is not None:
-        source = str(Path(launch.source).absolute())
+    model = given.model or (Path(launch.source) if launch.source is not None else None)
+    if model is not None:
+        source = str(model.absolute())
         mounts.append(MountIntent(source, source, read_only=True))
     mounts += [MountIntent(str(p), str(p)) for p in (shared, output)]
     return ContainerIntent(
