@@ -17,6 +17,7 @@ from moorage.api.deps import ApiDeps
 from moorage.api.door import Door
 from moorage.api.gateways import GatewayBook
 from moorage.api.routes import (
+    adopting,
     agent,
     deployments,
     drives,
@@ -40,6 +41,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     agent.router,
     routing.router,
     deployments.router,
+    adopting.router,
     runs.router,
     logs.router,
     exec.router,

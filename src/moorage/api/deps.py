@@ -15,6 +15,7 @@ from fastapi import Depends, Header, Path, Request
 
 from moorage.api.auth import Auth
 from moorage.api.ports import Commands, Explain, Gateways, Machines
+from moorage.control.adopting import Adoption
 from moorage.control.authority import Authority
 from moorage.control.claims import ClaimAsking
 from moorage.control.credentials import Credentials, Principal
@@ -29,6 +30,7 @@ from moorage.control.namespaces import Namespaces
 from moorage.control.provisions import Provisions
 from moorage.control.reading import Reader
 from moorage.control.vault import Vault
+from moorage.decide.decision import Ids
 from moorage.domain.errors import InvalidSpec
 from moorage.ports import Clock, Store
 
@@ -85,6 +87,7 @@ class ApiDeps:
         authority: signs workers' certificates.
         drives: of namespaces.
         copies: of drives, on their way from machine to machine; the same one that builds `Work`.
+        ids: of what adoptions make.
         claims: asks machines about servers that somebody else started; likewise.
         stock: asks machines what is really there; the same one that builds `Work`.
         settings: how the server behaves.
@@ -113,6 +116,7 @@ class ApiDeps:
     copies: DriveRelay
     stock: StockAsking
     claims: ClaimAsking
+    ids: Ids
     settings: ApiSettings
     http: httpx.AsyncClient
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -125,6 +129,11 @@ class ApiDeps:
     def reader(self) -> Reader:
         """Questions of people."""
         return Reader(self.store, self.clock, self.settings.gateway_url, self.keeper)
+
+    @cached_property
+    def adoption(self) -> Adoption:
+        """Servers that somebody else started become deployments."""
+        return Adoption(self.store, self.clock, self.ids, claims=self.claims, new_id=lambda: token_hex(12))
 
     @cached_property
     def inventories(self) -> Inventories:

@@ -50,6 +50,7 @@ from moorage.control.running import RunsStep
 from moorage.control.scheduling import SchedulingStep
 from moorage.control.sealing import Sealer
 from moorage.control.serving import ServingStep
+from moorage.control.upstreams import UpstreamsStep
 from moorage.control.vault import Vault
 from moorage.control.work import WorkBoard
 from moorage.decide.running.liveness import LeaseTimes
@@ -133,6 +134,7 @@ async def build(config: ServerConfig) -> Graph:
     await gateways.load()
     publisher = Publisher(store, clock, gateways, store.incarnation)
     leadership = Leadership(store, clock, owner=f"home:{config.home}")
+    http = httpx.AsyncClient(timeout=5.0)
     relay = LogRelay(clock, lambda: ids.new("Operation"))
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
     copies = DriveRelay(clock, lambda: ids.new("Operation"))
@@ -150,6 +152,9 @@ async def build(config: ServerConfig) -> Graph:
         runs=RunsStep(store, clock, ids),
         scheduling=scheduling,
         machines=MachinesStep(store, clock, times),
+        upstreams=UpstreamsStep(
+            store, clock, http, traffic=publisher, claims=claims, new_id=lambda: ids.new("Operation")
+        ),
         ttl_s=config.machine_ttl_s,
         check=accounts.check,
     )
@@ -176,8 +181,9 @@ async def build(config: ServerConfig) -> Graph:
         copies=copies,
         stock=stock,
         claims=claims,
+        ids=ids,
         settings=ApiSettings(gateway_url=config.gateway_url, gateway_token=tokens.get("gateway")),
-        http=httpx.AsyncClient(timeout=5.0),
+        http=http,
         readiness=_readiness(leadership),
         keeper=scheduling.keeper,
         gauges=lambda: {"gpu_ledger_violations": accounts.violations},

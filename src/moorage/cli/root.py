@@ -30,6 +30,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "apply": ("apply", "Make what the files say so."),
         "serve": ("serve", "A deployment without a file."),
         "run": ("run", "A job: its output is shown, its exit code passed on."),
+        "adopt": ("adopt", "A server that somebody else started, watched or given traffic."),
         "scale": ("switches", "Change how many replicas a deployment may have."),
         "pause": ("switches", "Put a deployment to sleep; the next request wakes it."),
         "wake": ("switches", "Wake a sleeping deployment now."),

@@ -56,6 +56,34 @@ class AsyncDeployments:
         answer = await self._session.change("PUT", path, body=plain, key=key, headers=headers, timeout_s=timeout_s)
         return _applied(answer, plain, self)
 
+    async def adopt(
+        self,
+        name: str,
+        url: str,
+        *,
+        mode: str = "observe",
+        resource: str | None = None,
+        model: str | None = None,
+        namespace: str | None = None,
+        key: str | None = None,
+    ) -> Json:
+        """Take in a server that somebody else started: {deployment, operation, changed}.
+
+        Args:
+            name: of the deployment that it becomes.
+            url: `http://HOST:PORT` of the server.
+            mode: `observe` looks at it, `traffic` also sends requests there, `lifecycle` may also end it.
+            resource: `MACHINE/pid:N` or `MACHINE/container:ID`, what lifecycle may end.
+            model: id that it must list.
+            namespace: None is the client's own.
+            key: idempotency key.
+        """
+        body: Json = {"url": url, "mode": mode}
+        body |= {k: v for k, v in (("resource", resource), ("model", {"id": model} if model else None)) if v}
+        path = self._session.path("deployments", name, "adopt", namespace=namespace)
+        answer: Json = await self._session.change("POST", path, body=body, key=key)
+        return answer
+
     async def plan(self, spec: Spec) -> Json:
         """What an apply would change: `changes`, `actions`, `warnings`, `touches`. Nothing is written."""
         plain = plain_document(spec, "Deployment", self._session.namespace)

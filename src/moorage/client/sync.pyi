@@ -49,6 +49,17 @@ class Deployments:
     def apply(
         self, spec: Spec, *, key: str | None = ..., create_only: bool = ..., timeout_s: float | None = ...
     ) -> Applied: ...
+    def adopt(
+        self,
+        name: str,
+        url: str,
+        *,
+        mode: str = ...,
+        resource: str | None = ...,
+        model: str | None = ...,
+        namespace: str | None = ...,
+        key: str | None = ...,
+    ) -> Json: ...
     def plan(self, spec: Spec) -> Json: ...
     def get(self, name: str, *, namespace: str | None = ..., deleted: bool = ...) -> Json: ...
     def list(

@@ -6,6 +6,7 @@ keys it concerns. Routes are refreshed first, so that a crash is withdrawn befor
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
 
 import structlog
 
@@ -15,6 +16,7 @@ from moorage.control.routing import Publisher
 from moorage.control.running import RESYNC_S, RunsStep
 from moorage.control.scheduling import FLEET, SchedulingStep
 from moorage.control.serving import ServingStep
+from moorage.control.upstreams import UpstreamsStep
 from moorage.control.work import WorkBoard
 from moorage.decide.scheduling.cycle import ACTOR as SCHEDULING_ACTOR
 from moorage.decide.serving.cycle import ACTOR as SERVING_ACTOR
@@ -35,6 +37,9 @@ OURS = frozenset({SERVING_ACTOR, SCHEDULING_ACTOR})
 MOVES_WORK = frozenset({"machine.draining", "machine.uncordoned"})
 """News of a machine that concern the deployments with a replica there."""
 
+UPSTREAM_NEWS = frozenset({"deploy.adopted", "deploy.stopped", "deploy.deleting"})
+"""News of a deployment after which a server that somebody else started is looked at, or ended."""
+
 BEATS = frozenset({WorkerState.RUNNING, WorkerState.STALE, WorkerState.DOWN})
 """States in which a worker's heartbeat is of interest."""
 
@@ -43,6 +48,12 @@ ECHO_S = 0.05
 placement and the start that are under way should not wait behind it."""
 
 log = structlog.get_logger("moorage.control")
+
+
+class _Fenced(Protocol):
+    """A step, which writes only under the leadership that it is given."""
+
+    fence: Fence | None
 
 
 async def _nothing() -> None:
@@ -55,7 +66,7 @@ class Loops:
     Args:
         store, clock: outside.
         publisher, board: told of changes too.
-        serving, runs, scheduling, machines: the steps.
+        serving, runs, scheduling, machines, upstreams: the steps.
         ttl_s: a machine's time to live, for the grace after taking over.
         check: awaited once at the start of a leadership, beside the loops: says in the log what does not agree.
     """
@@ -71,6 +82,7 @@ class Loops:
         runs: RunsStep,
         scheduling: SchedulingStep,
         machines: MachinesStep,
+        upstreams: UpstreamsStep | None = None,
         ttl_s: float,
         check: Callable[[], Awaitable[object]] = _nothing,
     ) -> None:
@@ -80,7 +92,7 @@ class Loops:
         self._board = board
         self._ttl_s = ttl_s
         self._check = check
-        self._steps = (serving, runs, scheduling, machines)
+        self._steps: tuple[_Fenced, ...] = (serving, runs, scheduling, machines)
         self._routing = KeyedLoop("routing", self._refresh, clock, serving.everything, resync_s=DEPLOYMENTS_RESYNC_S)
         self._serving = KeyedLoop("serving", serving, clock, serving.everything, resync_s=DEPLOYMENTS_RESYNC_S)
         self._runs = KeyedLoop("runs", runs, clock, runs.everything, resync_s=RESYNC_S)
@@ -91,6 +103,13 @@ class Loops:
         self._machines = KeyedLoop("machines", machines, clock, machines.everything)
         self._machines_step = machines
         publisher.on_demand.append(self._serving.mark)
+        self._upstreams: KeyedLoop | None = None
+        if upstreams is not None:
+            self._steps = (*self._steps, upstreams)
+            self._upstreams = KeyedLoop(
+                "upstreams", upstreams, clock, upstreams.everything, resync_s=DEPLOYMENTS_RESYNC_S
+            )
+            publisher.on_demand.append(self._upstreams.mark)
 
     async def run(self, fence: Fence) -> None:
         """Lead: publish the routes, then follow the feed and step what it marks. Runs until cancelled or fenced."""
@@ -101,7 +120,8 @@ class Loops:
         self._scheduling_step.keeper.doubt()
         self._scheduling_step.keeper.following = True
         await self._publisher.start(fence.generation)
-        loops = (self._routing, self._serving, self._runs, self._scheduling, self._machines)
+        loops = [self._routing, self._serving, self._runs, self._scheduling, self._machines]
+        loops += [self._upstreams] if self._upstreams is not None else []
         tasks = [asyncio.ensure_future(loop.run()) for loop in loops]
         tasks.append(asyncio.ensure_future(self._follow(after)))
         checking = asyncio.ensure_future(self._checked())
@@ -174,6 +194,9 @@ class Loops:
         news = [r for r in rows if _of_deployment(r)]
         for root in {r.root for r in news if r.object_kind in ROUTED_BY}:
             self._routing.mark(root)
+        for row in news:
+            if self._upstreams is not None and row.reason.code in UPSTREAM_NEWS:
+                self._upstreams.mark(row.root)
         for root in {r.root for r in news}:
             if _only_starts([r for r in news if r.root == root]):
                 self._serving.mark_later(root, ECHO_S)

@@ -69,8 +69,17 @@ def deployment_object(row: Deployment, around: Surroundings, gateway_url: str, n
         "crash_looping": row.failures_in_row >= CRASH_LOOP_FAILURES,
         "paused_at": iso(row.paused_at),
         "ownership": row.ownership,
+        **({"upstream": _upstream(row)} if row.upstream is not None else {}),
         "deleting": row.deleting,
         "endpoints": [{"name": row.name, "namespace": row.namespace, "model": endpoint_name(row)}],
+    }
+
+
+def _upstream(row: Deployment) -> JsonObject:
+    """Where an adopted server is and what was last seen of it; not the proof by which it would be ended."""
+    kept = dict(row.upstream or {})
+    return {
+        name: plain(kept.get(name)) for name in ("url", "mode", "resource", "healthy", "why", "models") if name in kept
     }
 
 

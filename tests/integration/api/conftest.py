@@ -24,6 +24,7 @@ from moorage.control.sealing import Sealer
 from moorage.control.vault import Vault
 from moorage.control.work import WorkBoard
 from moorage.store.opening import open_store
+from tests.memory_rows import CountedIds
 
 TOKENS = StaticTokens(admin="the-admin-token", agent_join="the-join-token", gateway="the-gateway-token")
 
@@ -91,6 +92,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         copies=DriveRelay(clock, lambda: f"d-{next(numbers)}"),
         stock=StockAsking(clock),
         claims=ClaimAsking(clock),
+        ids=CountedIds(),
         settings=ApiSettings(gateway_url="http://127.0.0.1:7421", gateway_token=TOKENS.gateway),
         http=httpx.AsyncClient(transport=httpx.MockTransport(gateway)),
         stats=lambda: {"store_commits": 41.0},
