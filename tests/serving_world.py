@@ -15,6 +15,7 @@ from moorage.decide.serving import commands
 from moorage.decide.serving.commands import Intent, Known
 from moorage.decide.serving.cycle import decide
 from moorage.decide.serving.exposure import Route, route_of
+from moorage.decide.serving.gang import fronts
 from moorage.decide.serving.phase import OPEN_OPERATION, deployment_phase
 from moorage.decide.serving.snapshot import Demand, Load, ServingSnapshot
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
@@ -133,7 +134,7 @@ class World(MemoryMachines):
         if not self.of(Deployment):
             self.published = None
             return None
-        workers = {w.run: w for w in self.of(Worker)}
+        workers = fronts(self.of(Worker))
         self.published = route_of(self.deployment, self.replicas, workers)
         return self.published
 
@@ -197,6 +198,9 @@ class World(MemoryMachines):
         if "resources" in document or "placement" in document:
             extra = {k: document[k] for k in ("resources", "placement") if k in document}
             intent = replace(intent, revision={**intent.revision, **extra})
+        if "workers" in document["replicas"]:
+            size = {"workers": document["replicas"]["workers"]}
+            intent = replace(intent, revision={**intent.revision, "replicas": size})
         known = self.known_rows() if self.of(Deployment) else None
         outcome = commands.apply(intent, known, self.ids, self.now, actor="person:p", create_only=False, **more)
         self.commit(outcome.change)

@@ -77,6 +77,11 @@ def leads(run: Run, worker: Worker) -> bool:
     return bool(run.spec.get("leader")) and run.spec["leader"] == f"{worker.group}-{worker.rank}"
 
 
+def _answers(worker: Worker, run: Run) -> bool:
+    """Whether a server of it is asked: of a replica of several workers the leader alone answers."""
+    return run.replica is None or not in_gang(run) or leads(run, worker)
+
+
 def in_gang(run: Run) -> bool:
     """Whether the workers of a run start together."""
     return bool(run.spec.get("gang"))
@@ -165,8 +170,8 @@ def _launch(worker: Worker, run: Run, group: JsonMap, name: str, size: int) -> L
             "rank": worker.rank,
             "world_size": size,
             "port": _wants_port(run, group, runtime),
-            "ready": _ready(runtime, model),
-            "live": _live(runtime),
+            "ready": _ready(runtime, model) if _answers(worker, run) else None,
+            "live": _live(runtime) if _answers(worker, run) else None,
             "group": worker.group,
             "run_name": run.name,
             "barrier": in_gang(run),

@@ -12,6 +12,7 @@ from typing import Any
 from moorage.control.gateways import LEASE_S, Gateways
 from moorage.control.load import Loads
 from moorage.decide.serving.exposure import Route, RouteRevision, RouteTarget, route_of
+from moorage.decide.serving.gang import fronts
 from moorage.decide.serving.snapshot import Demand, Load
 from moorage.domain.nouns import Deployment, Replica, Worker
 from moorage.domain.states import ReplicaStatus
@@ -49,6 +50,8 @@ class Publisher:
         self._loads = Loads(clock)
         self._routes: dict[str, EndpointRoute] = {}
         self._changed_at: dict[str, int] = {}
+        self._gangs: dict[str, dict[str, str]] = {}
+        """by deployment: member of a replica's gang -> the worker by which the replica is judged"""
         self._by_name: dict[tuple[str, str], str] = {}
         self._number = 0
         self._published = False
@@ -84,6 +87,7 @@ class Publisher:
 
         Withdrawing is safe without a commit: the next `refresh` reads the rows and would put back what still serves.
         """
+        worker = next((gang[worker] for gang in self._gangs.values() if worker in gang), worker)
         for uid, route in self._routes.items():
             left = tuple(t for t in route.targets if t.worker != worker)
             if len(left) == len(route.targets):
@@ -99,12 +103,15 @@ class Publisher:
         deployment = await self._store.get(Deployment, uid)
         if deployment is None:
             gone = self._routes.pop(uid, None)
+            self._gangs.pop(uid, None)
             if gone is not None and self._by_name.get((gone.namespace, gone.name)) == uid:
                 del self._by_name[gone.namespace, gone.name]
             return
         replicas = await self._store.find(Replica, deployment=uid, status=NOT_OVER)
         runs = [r.run for r in replicas]
-        workers = {w.run: w for w in await self._store.find(Worker, run=runs)} if runs else {}
+        found = await self._store.find(Worker, run=runs) if runs else []
+        workers = fronts(found)
+        self._gangs[uid] = {w.uid: workers[w.run].uid for w in found if w.uid != workers[w.run].uid}
         self._by_name[deployment.namespace, deployment.name] = uid
         self._routes[uid] = message(deployment, route_of(deployment, replicas, workers))
 

@@ -53,9 +53,7 @@ _DEPLOYMENT = (
     *_ENFORCED,
     _Rule("model.source", _has_scheme, "fetching a model (give the path of one on the machine) is"),
     _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
-    _Rule("replicas.workers", lambda count: count > 1, "a replica of several workers is"),
     _FABRIC,
-    _Rule("scaling.slo", bool, "scaling to a latency target is"),
     _Rule("rollout.strategy", _other_than("none"), "sending live requests to a candidate is"),
     _Rule("rollout.guard.quality", bool, "a quality guard is"),
     _Rule("rollout.guard.synthetic", bool, "a file of synthetic requests is"),
@@ -83,16 +81,6 @@ def unsupported(normalised: Document) -> list[dict[str, str]]:
     if kind == "Run":
         return list(_refusals(_RUN, normalised))
     return [{"path": "kind", "message": f"kind {kind} is not available in this version; Deployment and Run are"}]
-
-
-def warnings(normalised: Document) -> list[dict[str, str]]:
-    """What of it is accepted and has no effect yet: `{path, message}` for each place."""
-    replicas = normalised.get("replicas") or {}
-    kept, most = max(int(replicas.get("min") or 0), 1), int(replicas.get("max") or 0)
-    if most <= kept:
-        return []
-    message = f"replicas do not follow the load in this version: {kept} are kept, and max {most} has no effect"
-    return [{"path": "replicas.max", "message": message}]
 
 
 def _refusals(rules: tuple[_Rule, ...], document: Document) -> Iterator[dict[str, str]]:

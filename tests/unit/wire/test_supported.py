@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.wire.spec import document, normalise
-from moorage.wire.supported import unsupported, warnings
+from moorage.wire.supported import unsupported
 
 RUNTIME = {"command": ["server"]}
 
@@ -18,9 +18,7 @@ def places(**fields):
     [
         ({"model": {"source": "hf://org/name"}}, "model.source"),
         ({"provider": "slurm"}, "provider"),
-        ({"replicas": {"workers": 2}}, "replicas.workers"),
         ({"placement": {"topology": {"fabric": "infiniband"}}}, "placement.topology.fabric"),
-        ({"scaling": {"slo": {"ttft_p95": "1s"}}}, "scaling.slo"),
         ({"rollout": {"strategy": "canary"}}, "rollout.strategy"),
         ({"rollout": {"capacity": "replace"}}, "rollout.capacity"),
         ({"rollout": {"guard": {"quality": {"name": "eval"}}}}, "rollout.guard.quality"),
@@ -91,10 +89,5 @@ def test_kinds_that_are_not_there_are_refused_whole(kind):
     assert unsupported({"kind": kind})[0]["path"] == "kind"
 
 
-def test_replicas_above_those_that_are_kept_are_accepted_with_a_warning():
-    plain = normalise(
-        document({"kind": "Deployment", "name": "a", "runtime": RUNTIME, "replicas": {"min": 2, "max": 5}})
-    )
-    assert unsupported(plain) == []
-    assert [w["path"] for w in warnings(plain)] == ["replicas.max"]
-    assert "2 are kept" in warnings(plain)[0]["message"]
+def test_following_the_load_a_latency_target_and_replicas_of_several_workers_are_not_refused():
+    assert places(replicas={"min": 2, "max": 5, "workers": 4}, scaling={"slo": {"ttft_p95": "500ms"}}) == []

@@ -3,11 +3,13 @@
 Members above the minimum pass with the others. The change of reason wakes the machines that hold them.
 """
 
+from collections.abc import Sequence
+
 from moorage.decide.decision import Draft
 from moorage.decide.running import members
 from moorage.decide.running.policy import Policy
 from moorage.decide.running.snapshot import RunSnapshot
-from moorage.domain.nouns import Worker
+from moorage.domain.nouns import Run, Worker
 from moorage.domain.reasons import reason
 from moorage.domain.states import WorkerState
 
@@ -25,9 +27,16 @@ ARRIVED = frozenset(
 def open_barrier(draft: Draft, snapshot: RunSnapshot, policy: Policy) -> None:
     """Let those at the barrier start, or say since when it is waited there."""
     run = members.lives(draft, snapshot)
-    if run is None or not policy.gang:
-        return
-    workers = list(draft.of(Worker))
+    if run is not None and policy.gang:
+        meet(draft, run, policy, list(draft.of(Worker)))
+
+
+def meet(draft: Draft, run: Run, policy: Policy, workers: Sequence[Worker]) -> None:
+    """The same for any gang, that of a replica included.
+
+    Args:
+        workers: all of the run's, by group and rank.
+    """
     waiting = [w for w in workers if w.state is WorkerState.READY_TO_START and not w.go]
     needed = policy.needed(workers)
     ends = run.cancel is not None or run.restarting is not None

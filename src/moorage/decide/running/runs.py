@@ -11,7 +11,7 @@ from moorage.decide.running import members
 from moorage.decide.running.policy import Policy
 from moorage.domain.nouns import Run, Worker
 from moorage.domain.reasons import Reason, ReasonClass, reason
-from moorage.domain.states import TERMINAL_RUN, RunState, WorkerState
+from moorage.domain.states import TERMINAL_RUN, RunState, StopCause, WorkerState
 
 AT_BARRIER_OR_BEYOND = frozenset(
     {
@@ -87,7 +87,9 @@ def failed_for_good(policy: Policy, run: Run, worker: Worker) -> bool:
     if members.ran_out(worker):
         return True
     if policy.replica:
-        return worker.state is WorkerState.FAILED or (worker.state is WorkerState.DOWN and run.cancel is not None)
+        lost = worker.state is WorkerState.DOWN and run.cancel is not None
+        left = policy.gang and worker.state is WorkerState.COMPLETED and run.cancel is None
+        return worker.state is WorkerState.FAILED or lost or left
     return worker.final and worker.state in (WorkerState.FAILED, WorkerState.DOWN)
 
 
@@ -100,13 +102,19 @@ def _failed(seen: _Run) -> Derived | None:
         d = seen.policy.time_limit_s or 0.0
         return Derived(RunState.FAILED, "failed", reason("run.time_limit", worker=late.name, d=d))
     failed = [w for w in seen.needed if failed_for_good(seen.policy, seen.run, w)]
-    if not failed or (_waits_for_all(seen.policy) and not _all_over(seen)):
+    if not failed or ((_waits_for_all(seen.policy) or _is_stopped(seen)) and not _all_over(seen)):
         return None
     return Derived(RunState.FAILED, "failed", _failed_reason(seen, failed))
 
 
 def _waits_for_all(policy: Policy) -> bool:
     return policy.array and not policy.array_fails_first
+
+
+def _is_stopped(seen: _Run) -> bool:
+    """The gang of a replica that is asked to end is over when every member is, however the first of them ended."""
+    asked = dict(seen.run.cancel or {}).get("cause")
+    return seen.policy.replica and seen.policy.gang and asked not in (None, StopCause.RUN_ENDED)
 
 
 def _all_over(seen: _Run) -> bool:

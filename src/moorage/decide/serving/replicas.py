@@ -11,6 +11,8 @@ from typing import Any
 from moorage.decide.decision import Draft
 from moorage.decide.running.members import RUNNING
 from moorage.decide.running.runs import derive, only_goes_on
+from moorage.decide.serving import gang
+from moorage.decide.serving.gang import fronting, leader_of
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.failures import FailReason, replica_failure
 from moorage.domain.nouns import Deployment, Replica, Run, Worker
@@ -42,8 +44,11 @@ def follow(draft: Draft, snapshot: ServingSnapshot) -> list[Failure]:
         if run is None:
             continue
         workers = snapshot.workers.get(run.uid, ())
+        gang.gather(draft, run, replica, workers)
+        workers = tuple(draft.row(w) for w in workers)
         run = _follow_run(draft, run, workers)
         failure = _follow_replica(draft, snapshot, replica, run, workers)
+        gang.disband(draft, run, replica, tuple(draft.row(w) for w in workers))
         if failure is not None:
             failures.append(failure)
     return failures
@@ -59,7 +64,7 @@ def _follow_run(draft: Draft, run: Run, workers: Sequence[Worker]) -> Run:
     if found.state is RunState.RUNNING and run.started_at is None:
         fields["started_at"] = draft.now
     if found.state in TERMINAL_RUN:
-        fields |= {"ended_at": draft.now, "exit_code": workers[0].exit_code}
+        fields |= {"ended_at": draft.now, "exit_code": fronting(workers).exit_code}
     return draft.step(run, found.state, found.trigger, found.reason, **fields)
 
 
@@ -68,35 +73,35 @@ def _follow_replica(
 ) -> Failure | None:
     if not workers:
         return None
-    worker = workers[0]
+    worker = fronting(workers)
     if run.state in TERMINAL_RUN:
         return _ended(draft, snapshot.deployment, replica, run, worker)
     if worker.state is WorkerState.DOWN:
         return _lost(draft, snapshot, replica, worker)
-    _forward(draft, replica, worker)
+    _forward(draft, replica, worker, leader_of(workers).machine)
     _route(draft, replica, worker)
     if draft.row(replica).status is replica.status and replica.stopping is None:
         _say_why_not_ready(draft, replica, worker)
     return None
 
 
-def _forward(draft: Draft, replica: Replica, worker: Worker) -> None:
-    """Towards running, one edge at most."""
+def _forward(draft: Draft, replica: Replica, worker: Worker, machine: str | None) -> None:
+    """Towards running, one edge at most; the machine is the leader's."""
     wanted = _status(worker)
     if wanted is None or wanted is replica.status or replica.status is ReplicaStatus.RUNNING:
         return
     if wanted is ReplicaStatus.PULLING and replica.status is ReplicaStatus.PENDING:
-        draft.step(replica, wanted, "pulling", reason("replica.pulling"), machine=worker.machine)
+        draft.step(replica, wanted, "pulling", reason("replica.pulling"), machine=machine)
     elif wanted is ReplicaStatus.INITING:
         why = _not_ready(worker) or reason("replica.starting")
-        draft.step(replica, wanted, "initing", why, machine=worker.machine)
+        draft.step(replica, wanted, "initing", why, machine=machine)
     elif wanted is ReplicaStatus.RUNNING:
         draft.step(
             replica,
             wanted,
             "ready",
             reason("replica.ready"),
-            machine=worker.machine,
+            machine=machine,
             address=worker.address,
             ready_at=draft.now,
         )
@@ -184,13 +189,16 @@ def _lost(draft: Draft, snapshot: ServingSnapshot, replica: Replica, worker: Wor
         if replica.status is ReplicaStatus.RUNNING:
             _withdraw(draft, replica, _withdrawal(worker))
         return None
-    draft.set(snapshot.runs[replica.run], cancel={"cause": "run_ended", "text": None, "at": draft.now})
+    if draft.row(snapshot.runs[replica.run]).cancel is None:
+        draft.set(snapshot.runs[replica.run], cancel={"cause": "run_ended", "text": None, "at": draft.now})
     if replica.stopping is not None:
         draft.step(worker, WorkerState.CANCELLED, "cancelled", reason("stop.machine_lost"), ended_at=draft.now)
     run = draft.row(snapshot.runs[replica.run])
-    found = derive(run, (draft.row(worker),))
+    found = derive(run, [draft.row(w) for w in snapshot.workers[run.uid]])
     if found is not None and found.state is not run.state:
         run = draft.step(run, found.state, found.trigger, found.reason, ended_at=draft.now)
+    if run.state not in TERMINAL_RUN:
+        return None  # other members of its gang are still being stopped
     return _ended(draft, snapshot.deployment, replica, run, draft.row(worker))
 
 
@@ -221,6 +229,8 @@ def _stopped_by(worker: Worker) -> Reason:
     machine = worker.machine_name or "its machine"
     if cause == "preemption":
         return reason("replica.preempted", run="work of higher priority")
+    if cause == "barrier_timeout":
+        return reason("replica.barrier_timeout")
     if cause == "machine_drain" or cause is None:
         return reason("replica.machine_drained", machine=machine)
     return reason("replica.stopped")
@@ -228,7 +238,7 @@ def _stopped_by(worker: Worker) -> Reason:
 
 def _failed(draft: Draft, deployment: Deployment, replica: Replica, worker: Worker) -> Failure:
     why = worker.reason or reason("exit.unknown")
-    ready_at = replica.ready_at or worker.first_ready_at
+    ready_at = replica.ready_at or leader_of([w for w in draft.of(Worker) if w.run == replica.run]).first_ready_at
     fail_reason, fatal = replica_failure(
         why.code,
         why.params,

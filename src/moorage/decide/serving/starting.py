@@ -5,12 +5,13 @@ from typing import Any
 
 from moorage.decide.decision import Draft, Ids
 from moorage.decide.running.request import request_of
+from moorage.decide.serving.gang import GROUP, LEADER
 from moorage.domain.nouns import Deployment, Replica, Revision, Run, Worker
 from moorage.domain.reasons import reason
 
 
 def start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: int, ids: Ids) -> None:
-    """A replica, its run and its worker, in one change. A replacement keeps the first attempt's place in the queue."""
+    """A replica, its run and its workers, in one change. A replacement keeps the first attempt's place in the queue."""
     attempts: dict[str, int] = {str(k): int(v) for k, v in deployment.attempts.items()}
     attempt = attempts.get(str(ordinal), 0) + 1
     queued_at = float(deployment.queued.get(str(ordinal), draft.now))
@@ -20,7 +21,7 @@ def start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: int
         queued={**deployment.queued, str(ordinal): queued_at},
     )
     name = f"{deployment.name}-{ordinal}-{attempt}"
-    replica_uid, run_uid, worker_uid = ids.new("Replica"), ids.new("Run"), ids.new("Worker")
+    replica_uid, run_uid = ids.new("Replica"), ids.new("Run")
     common: dict[str, Any] = {"namespace": deployment.namespace, "labels": dict(deployment.labels)}
     of_replica = {"revision": revision.uid, "ordinal": ordinal, "attempt": attempt}
     spec = {**run_spec(revision.spec), "replica": of_replica}
@@ -44,19 +45,30 @@ def start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: int
         queued_at=queued_at,
         **common,
     )
-    worker = Worker(
-        uid=worker_uid,
-        name=f"{name}-0",
-        run=run_uid,
-        deployment=deployment.uid,
-        group=spec["groups"][0]["name"],
-        request=spec["groups"][0]["request"],
-        queued_at=queued_at,
-        **common,
-    )
     draft.create(replica, reason("replica.created"))
     draft.create(run, reason("run.created"))
-    draft.create(worker, reason("worker.created"))
+    for worker in _workers(run, ids):
+        draft.create(worker, reason("worker.created"))
+
+
+def _workers(run: Run, ids: Ids) -> list[Worker]:
+    """All of them at once: a replica is placed whole."""
+    group = run.spec["groups"][0]
+    return [
+        Worker(
+            uid=ids.new("Worker"),
+            name=f"{run.name}-{rank}",
+            namespace=run.namespace,
+            labels=dict(run.labels),
+            run=run.uid,
+            deployment=run.deployment,
+            group=group["name"],
+            rank=rank,
+            request=group["request"],
+            queued_at=run.queued_at,
+        )
+        for rank in range(int(group["count"]))
+    ]
 
 
 GIVEN = ("identity", "drives")
@@ -64,16 +76,18 @@ GIVEN = ("identity", "drives")
 
 
 def run_spec(revision: Mapping[str, Any]) -> dict[str, Any]:
-    """The run behind a replica of this revision: one group of one worker, restarting nothing."""
+    """The run behind a replica of this revision: one group, of several workers a gang, restarting nothing."""
+    count = int(dict(revision.get("replicas") or {}).get("workers") or 1)
     group = {
-        "name": "server",
-        "count": 1,
+        "name": GROUP,
+        "count": count,
         "restart_policy": "Never",
         "runtime": revision.get("runtime") or {},
         "model": revision.get("model") or {},
         "request": request_of(revision.get("resources")),
     }
+    together = {"gang": True, "leader": LEADER} if count > 1 else {}
     given = {name: revision[name] for name in GIVEN if revision.get(name)}
     if revision.get("expose"):
         group["expose"] = revision["expose"]
-    return {"groups": [group], "placement": revision.get("placement") or {}, "lifetime": "service", **given}
+    return {"groups": [group], "placement": revision.get("placement") or {}, "lifetime": "service", **together, **given}
