@@ -19,7 +19,7 @@ from moorage.decide.serving.gang import fronts
 from moorage.decide.serving.phase import OPEN_OPERATION, deployment_phase
 from moorage.decide.serving.snapshot import Demand, Load, ServingSnapshot
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
-from moorage.domain.states import TERMINAL_REPLICA, MachineState, Phase, WorkerState
+from moorage.domain.states import ENDED_WORKER, TERMINAL_REPLICA, MachineState, Phase, WorkerState
 from tests.memory_machines import MemoryMachines
 from tests.memory_rows import START as START
 from tests.memory_rows import STARTED as STARTED
@@ -115,6 +115,7 @@ class World(MemoryMachines):
             runs={r.uid: r for r in self.of(Run) if r.uid in runs},
             workers=workers,
             operations=tuple(o for o in self.of(Operation) if o.state in OPEN_OPERATION),
+            leftovers=self.leftovers(),
             demand=self.demand(),
             load=self.load,
             machines={m.uid: m for m in self.of(Machine) if m.draining is not None},
@@ -129,13 +130,22 @@ class World(MemoryMachines):
         placed = {w.machine for group in workers.values() for w in group} if deployment.deleting else set()
         return {m.uid: m for m in self.of(Machine) if m.uid in placed and m.state is state}
 
+    def leftovers(self) -> frozenset[str]:
+        """Revisions of which a worker may still be on a machine."""
+        revisions = {r.run: r.revision for r in self.of(Replica)}
+        return frozenset(
+            revisions[w.run]
+            for w in self.of(Worker)
+            if w.run in revisions and (w.handed_over or w.state not in ENDED_WORKER)
+        )
+
     def publish(self) -> Route | None:
         """The routes that rows imply now; the gateway takes them at once."""
         if not self.of(Deployment):
             self.published = None
             return None
         workers = fronts(self.of(Worker))
-        self.published = route_of(self.deployment, self.replicas, workers)
+        self.published = route_of(self.deployment, self.replicas, workers, self.of(Revision))
         return self.published
 
     def step(self) -> Decision:

@@ -14,7 +14,7 @@ from moorage.control.load import Loads
 from moorage.decide.serving.exposure import Route, RouteRevision, RouteTarget, route_of
 from moorage.decide.serving.gang import fronts
 from moorage.decide.serving.snapshot import Demand, Load
-from moorage.domain.nouns import Deployment, Replica, Worker
+from moorage.domain.nouns import Deployment, Replica, Revision, Worker
 from moorage.domain.states import ReplicaStatus
 from moorage.ports import Clock, Store
 from moorage.wire.routing import (
@@ -113,7 +113,11 @@ class Publisher:
         workers = fronts(found)
         self._gangs[uid] = {w.uid: workers[w.run].uid for w in found if w.uid != workers[w.run].uid}
         self._by_name[deployment.namespace, deployment.name] = uid
-        self._routes[uid] = message(deployment, route_of(deployment, replicas, workers))
+        named = (
+            [r for r in (deployment.active_revision, deployment.candidate_revision) if r] if deployment.rollout else []
+        )
+        revisions = await self._store.find(Revision, uid=named) if named else []
+        self._routes[uid] = message(deployment, route_of(deployment, replicas, workers, revisions))
 
     async def _tell(self) -> None:
         async with self._changed:

@@ -10,10 +10,11 @@ from moorage.control.routing import NOT_OVER, Publisher
 from moorage.decide.decision import Ids
 from moorage.decide.serving.cycle import decide
 from moorage.decide.serving.phase import OPEN_OPERATION
+from moorage.decide.serving.rollout.closing import ENDED
 from moorage.decide.serving.snapshot import Holder, ServingSnapshot
 from moorage.domain.changes import Fence
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
-from moorage.domain.states import TERMINAL_RUN, MachineState, RunState
+from moorage.domain.states import ENDED_WORKER, TERMINAL_RUN, MachineState, RunState
 from moorage.ports import Clock, Lease, Store
 
 OPEN_RUN = tuple(s for s in RunState if s not in TERMINAL_RUN)
@@ -71,10 +72,11 @@ class ServingStep:
         placed = sorted({w.machine for group in workers.values() for w in group if w.machine})
         machines = await self._store.find(Machine, uid=placed) if placed else []
         lost, held = await self._unseen(deployment, machines)
+        revisions = tuple(await self._store.find(Revision, deployment=uid))
         return ServingSnapshot(
             now=self._clock.now(),
             deployment=deployment,
-            revisions=tuple(await self._store.find(Revision, deployment=uid)),
+            revisions=revisions,
             replicas=tuple(replicas),
             runs=runs,
             workers=workers,
@@ -85,7 +87,17 @@ class ServingStep:
             holder=self._holder(),
             lost=lost,
             held=held,
+            leftovers=await self._leftovers(revisions),
         )
+
+    async def _leftovers(self, revisions: Iterable[Revision]) -> frozenset[str]:
+        """Revisions that ended and of which a worker may still be there; read only until they are proven gone."""
+        ended = [r.uid for r in revisions if r.state in ENDED and not r.capacity_gone]
+        if not ended:
+            return frozenset()
+        replicas = {r.run: r.revision for r in await self._store.find(Replica, revision=ended)}
+        workers = await self._store.find(Worker, run=sorted(replicas)) if replicas else ()
+        return frozenset(replicas[w.run] for w in workers if w.handed_over or w.state not in ENDED_WORKER)
 
     def _holder(self) -> Holder | None:
         lease = self._lease()

@@ -132,7 +132,8 @@ class Revision(Noun):
     retry_at: float | None = None
     fatal_since_ran: bool = False
     last_failure: JsonMap | None = None
-    """as the deployment's; these five count the failures of a candidate, which are not its deployment's"""
+    not_ready: tuple[int, ...] = ()
+    """as the deployment's; these six count the failures of a candidate, which are not its deployment's"""
     activated_at: float | None = None
     """when it was last promoted"""
     verdict: JsonMap | None = None

@@ -9,13 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.decide.decision import Draft, Ids, Outcome
-from moorage.decide.serving.cancelling import take_over
+from moorage.decide.serving.adopted import refuse_adopted
+from moorage.decide.serving.cancelling import refuse_below, take_over
 from moorage.decide.serving.facts import first_steps
 from moorage.decide.serving.pausing import wake as wake_row
+from moorage.decide.serving.rollout import orders
+from moorage.decide.serving.rollout.closing import cancel_candidate
+from moorage.decide.serving.rollout.proposing import live_document, propose
+from moorage.decide.serving.rollout.roles import serving_uid
 from moorage.domain.errors import Conflict
 from moorage.domain.nouns import Deployment, Operation, Revision
 from moorage.domain.reasons import reason
-from moorage.domain.states import DeploymentStatus, RevisionState
+from moorage.domain.states import DeploymentStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +50,19 @@ class Known:
 
 
 def apply(intent: Intent, known: Known | None, ids: Ids, now: float, *, actor: str, create_only: bool) -> Outcome:
-    """Create the deployment, change its live part, or do nothing.
+    """Create the deployment, change its live part, make a candidate of another revision part, or do nothing.
+
+    What is active already, or on its way, makes no new revision. The last word counts: whatever else is on its way
+    gives way to it.
 
     Raises:
         Conflict: it exists and `create_only`; it is being deleted; it failed or was stopped and the revision part
-            differs; it lives and the revision part differs.
+            differs; a rollback, or a person's word on the candidate, is being carried out.
     """
     if known is None:
         return _create(intent, ids, now, actor)
     deployment = known.deployment
+    refuse_adopted(deployment, "changed by an apply")
     if create_only:
         raise Conflict(f"deployment {_shown(deployment)} exists already", code="exists", target=_target(deployment))
     if deployment.deleting:
@@ -64,10 +73,57 @@ def apply(intent: Intent, known: Known | None, ids: Ids, now: float, *, actor: s
             remedy=f"wait for it (moor wait {deployment.name} --for stopped), then apply again",
             target=_target(deployment),
         )
-    current = _current(known)
-    if current is None or current.digest != intent.digest:
+    same = _same_revision(known, intent.digest)
+    over = deployment.status in (DeploymentStatus.FAILED, DeploymentStatus.STOPPED)
+    if over and (same is None or same.uid != serving_uid(deployment)):
         raise _other_revision(deployment)
-    return _change_live_part(intent, known, current, now, actor)
+    if same is None or _gives_way(known, same):
+        refuse_below(known.operations, "apply", deployment)
+    draft = Draft((deployment, *known.revisions, *known.operations), now, actor)
+    changed = _lay_live_part(draft, deployment, intent)
+    if same is None:
+        return _propose(draft, known, intent, ids)
+    if _gives_way(known, same):
+        take_over(draft, known.operations, "apply", actor)
+        cancel_candidate(draft, deployment, "a newer apply")
+        changed = True
+    open_apply = next((o.uid for o in known.operations if o.operation == "apply" and o.revision == same.uid), None)
+    answer = {"deployment": deployment.uid, "revision": same.uid, "operation": open_apply, "changed": changed}
+    return Outcome(draft.decision().change, answer)
+
+
+def _same_revision(known: Known, digest: str) -> Revision | None:
+    """The candidate or the active revision, where it is what was applied."""
+    named = (known.deployment.candidate_revision, known.deployment.active_revision)
+    return next((r for uid in named for r in known.revisions if uid and r.uid == uid and r.digest == digest), None)
+
+
+def _gives_way(known: Known, same: Revision) -> bool:
+    """The active revision is applied again while a candidate is on its way: the last word counts."""
+    deployment = known.deployment
+    return deployment.candidate_revision is not None and same.uid == deployment.active_revision
+
+
+def _propose(draft: Draft, known: Known, intent: Intent, ids: Ids) -> Outcome:
+    deployment = known.deployment
+    take_over(draft, known.operations, "apply", draft.actor)
+    revision = propose(draft, deployment, intent.revision, intent.digest, ids.new("Revision"))
+    operation = draft.create(
+        Operation(
+            uid=ids.new("Operation"),
+            name=f"apply-{deployment.name}",
+            namespace=deployment.namespace,
+            operation="apply",
+            target=deployment.uid,
+            actor=draft.actor,
+            revision=revision.uid,
+            steps=first_steps("apply", 1, draft.now),
+        ),
+        reason("op.created", operation="apply"),
+    )
+    draft.set(deployment, operation=operation.uid)
+    answer = {"deployment": deployment.uid, "revision": revision.uid, "operation": operation.uid, "changed": True}
+    return Outcome(draft.decision().change, answer)
 
 
 def _create(intent: Intent, ids: Ids, now: float, actor: str) -> Outcome:
@@ -113,46 +169,26 @@ def _create(intent: Intent, ids: Ids, now: float, actor: str) -> Outcome:
     return Outcome(draft.decision().change, answer)
 
 
-def _current(known: Known) -> Revision | None:
-    uid = known.deployment.candidate_revision or known.deployment.active_revision
-    return next((r for r in known.revisions if r.uid == uid), None)
-
-
 def _other_revision(deployment: Deployment) -> Conflict:
-    if deployment.status in (DeploymentStatus.FAILED, DeploymentStatus.STOPPED):
-        return Conflict(
-            f"deployment {_shown(deployment)} is {deployment.status} and cannot take another revision",
-            code=f"deployment_{deployment.status}",
-            remedy=f"delete it (moor delete {deployment.name} --yes --wait), then apply again",
-            target=_target(deployment),
-        )
     return Conflict(
-        f"this spec changes what deployment {_shown(deployment)} runs (model, runtime, resources, placement, provider "
-        "or replicas.workers), and this version cannot roll a new revision out over a live one yet",
-        code="rollout_unavailable",
-        remedy=f"apply it under another name, or delete {deployment.name} first (moor delete {deployment.name} --yes "
-        "--wait)",
+        f"deployment {_shown(deployment)} is {deployment.status} and cannot take another revision",
+        code=f"deployment_{deployment.status}",
+        remedy=f"delete it (moor delete {deployment.name} --yes --wait), then apply again",
         target=_target(deployment),
     )
 
 
-def _change_live_part(intent: Intent, known: Known, revision: Revision, now: float, actor: str) -> Outcome:
-    deployment = known.deployment
-    open_apply = next((o.uid for o in known.operations if o.operation == "apply"), None)
-    answer = {"deployment": deployment.uid, "revision": revision.uid, "operation": open_apply, "changed": False}
-    fields = changed_fields(deployment.spec, intent.spec)
+def _lay_live_part(draft: Draft, deployment: Deployment, intent: Intent) -> bool:
+    """What of the document takes effect at once; whether that changed anything."""
+    spec = live_document(deployment, intent.spec, intent.revision)
+    fields = changed_fields(deployment.spec, spec)
     if not fields:
-        return Outcome(None, answer)
-    draft = Draft((deployment,), now, actor)
-    draft.set(
-        deployment,
-        spec=dict(intent.spec),
-        labels=dict(intent.spec.get("labels") or {}),
-        annotations=dict(intent.spec.get("annotations") or {}),
-    )
-    draft.note(deployment, reason("deploy.changed", fields=", ".join(fields), by=actor))
+        return False
+    labels, annotations = dict(spec.get("labels") or {}), dict(spec.get("annotations") or {})
+    draft.set(deployment, spec=spec, labels=labels, annotations=annotations)
+    draft.note(deployment, reason("deploy.changed", fields=", ".join(fields), by=draft.actor))
     _wake_when_raised(draft, deployment)
-    return Outcome(draft.decision().change, {**answer, "changed": True})
+    return True
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> list[str]:
@@ -289,19 +325,34 @@ def delete(known: Known, ids: Ids, now: float, *, actor: str) -> Outcome:
     return Outcome(draft.decision().change, {"deployment": deployment.uid, "operation": operation.uid})
 
 
+def promote(
+    known: Known, ids: Ids, now: float, *, actor: str, text: str | None, revision: str | None = None
+) -> Outcome:
+    """A person's word that the candidate takes over (`rollout.orders`)."""
+    return orders.promote(_scene(known), ids, now, actor=actor, text=text, revision=revision)
+
+
+def reject(known: Known, ids: Ids, now: float, *, actor: str, text: str | None, revision: str | None = None) -> Outcome:
+    """A person's word that the candidate ends (`rollout.orders`)."""
+    return orders.reject(_scene(known), ids, now, actor=actor, text=text, revision=revision)
+
+
+def rollback(
+    known: Known, ids: Ids, now: float, *, actor: str, text: str | None = None, to: str | None = None
+) -> Outcome:
+    """Back to a revision that served before (`rollout.orders`)."""
+    return orders.rollback(_scene(known), ids, now, actor=actor, text=text, to=to)
+
+
+def _scene(known: Known) -> orders.Scene:
+    return orders.Scene(known.deployment, known.revisions, known.operations)
+
+
 def _take_over(draft: Draft, known: Known, operation: str, ids: Ids) -> Operation:
     """stop/delete > apply: ask the lower to cancel, end the candidate, and start the higher one."""
     deployment = known.deployment
     take_over(draft, known.operations, operation, draft.actor)
-    for revision in known.revisions:
-        if revision.uid == deployment.candidate_revision and revision.state in (
-            RevisionState.CANDIDATE,
-            RevisionState.PROVISIONING,
-            RevisionState.EVALUATING,
-            RevisionState.PROMOTING,
-        ):
-            draft.step(revision, RevisionState.CANCELLED, "cancelled", reason("revision.cancelled", by=operation))
-    draft.set(deployment, candidate_revision=None)
+    cancel_candidate(draft, deployment, operation)
     row = Operation(
         uid=ids.new("Operation"),
         name=f"{operation}-{deployment.name}",
@@ -315,6 +366,7 @@ def _take_over(draft: Draft, known: Known, operation: str, ids: Ids) -> Operatio
 
 
 def _refuse_unless_alive(deployment: Deployment, what: str) -> None:
+    refuse_adopted(deployment, what)
     if deployment.deleting or deployment.status in (DeploymentStatus.FAILED, DeploymentStatus.STOPPED):
         word = "being deleted" if deployment.deleting else str(deployment.status)
         raise Conflict(

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from moorage.decide.serving.adopted import target
 from moorage.decide.serving.replicas import routable
+from moorage.decide.serving.rollout.record import Rollout, rollout_of, takes_requests
+from moorage.decide.serving.rollout.roles import serving_uid
 from moorage.domain.nouns import Deployment, Replica, Revision, Worker
 from moorage.domain.states import DeploymentStatus
 
@@ -48,26 +51,75 @@ class Route:
     """while set, gateways count by revision what clients meet"""
 
 
-def route_of(deployment: Deployment, replicas: Iterable[Replica], workers: Mapping[str, Worker]) -> Route:
+def route_of(
+    deployment: Deployment,
+    replicas: Iterable[Replica],
+    workers: Mapping[str, Worker],
+    revisions: Iterable[Revision] = (),
+) -> Route:
     """The route as the rows imply it.
 
     Args:
         replicas: those that are not terminal.
         workers: by run uid.
+        revisions: those that `Deployment.rollout` names, where there is one.
     """
     mode = _settled(deployment)
     if mode is not None:
         return Route(mode, (), *_error(deployment))
+    if deployment.upstream is not None:
+        return _adopted(deployment)
     targets = tuple(
         RouteTarget(r, workers[r.run])
         for r in sorted(replicas, key=lambda r: r.uid)
-        if r.run in workers and routable(r, workers[r.run])
+        if takes_requests(deployment, r.revision) and r.run in workers and routable(r, workers[r.run])
     )
+    told, evidence_id = _compared(deployment, targets, {r.uid: r for r in revisions})
+    if not told:  # nothing says how requests would come to a candidate, so none do
+        targets = tuple(t for t in targets if t.replica.revision == serving_uid(deployment))
     if deployment.hold is not None:
         return Route("hold", targets)
     if targets:
-        return Route("serve", targets)
-    return Route("starting", (), *_error(deployment))
+        return Route("serve", targets, revisions=told, evidence_id=evidence_id)
+    return Route("starting", (), *_error(deployment), evidence_id=evidence_id)
+
+
+def _adopted(deployment: Deployment) -> Route:
+    """Of a server that somebody else started: it gets requests as its mode and its health allow."""
+    name, upstream = f"{deployment.namespace}/{deployment.name}", dict(deployment.upstream or {})
+    if upstream.get("mode") == "observe":
+        return Route("stopped", (), f"{name} is only observed; ask it at {upstream['url']}", "observed_only")
+    found = target(deployment)
+    if found is None:
+        return Route(
+            "starting", (), f"{name} does not serve: {upstream.get('why') or 'not seen yet'}", "no_ready_replica"
+        )
+    return Route("serve", (RouteTarget(*found),))
+
+
+def _compared(
+    deployment: Deployment, targets: Iterable[RouteTarget], revisions: Mapping[str, Revision]
+) -> tuple[tuple[RouteRevision, ...], str | None]:
+    """How requests come to the two revisions of a comparison; a candidate that takes none is not told of."""
+    rollout = rollout_of(deployment)
+    if rollout is None or rollout.evidence_id is None:
+        return (), None
+    here = {t.replica.revision for t in targets}
+    shares = []
+    for uid, role in ((rollout.baseline, "active"), (rollout.candidate, "candidate")):
+        if rollout.kind == "rollout" and uid in revisions and (role == "active" or uid in here):
+            shares.append(_share(revisions[uid], role, rollout))
+    return tuple(shares) if len(shares) > 1 else (), rollout.evidence_id
+
+
+def _share(revision: Revision, role: str, rollout: Rollout) -> RouteRevision:
+    if role == "active":
+        return RouteRevision(revision, "active", "share", 100.0 - rollout.weight)
+    if rollout.strategy == "header":
+        return RouteRevision(revision, "candidate", "header", 0.0)
+    if rollout.strategy == "mirror":
+        return RouteRevision(revision, "candidate", "mirror", 100.0)
+    return RouteRevision(revision, "candidate", "share", float(rollout.weight))
 
 
 def _settled(deployment: Deployment) -> Mode | None:

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from moorage.decide.decision import Draft
 from moorage.decide.serving.phase import desired_replicas
 from moorage.decide.serving.replicas import Failure
+from moorage.decide.serving.rollout.closing import end_candidate
+from moorage.decide.serving.rollout.roles import candidate_beside, counters_of, live_replicas, serving_uid
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.failures import FailReason
 from moorage.domain.nouns import Deployment, Replica, Revision
 from moorage.domain.reasons import reason
-from moorage.domain.states import TERMINAL_REPLICA, DeploymentStatus, RevisionState
+from moorage.domain.states import DeploymentStatus, RevisionState
 
 BACKOFF_S = 10.0
 BACKOFF_MAX_S = 300.0
@@ -30,16 +32,18 @@ def backoff_s(failures_in_row: int, *, fatal: bool) -> float:
 
 
 def count(draft: Draft, snapshot: ServingSnapshot, failures: Sequence[Failure]) -> None:
-    """Write each failure into the deployment's row."""
+    """Write each failure into the row that counts for its revision; of one that is not wanted any more none counts."""
     deployment = snapshot.deployment
     for failure in failures:
-        current = draft.row(deployment)
+        current = counters_of(draft, deployment, failure.replica.revision)
+        if current is None:
+            continue
         long_run = failure.ran_s is not None and failure.ran_s >= RESET_AFTER_S
         in_row = 1 if long_run else current.failures_in_row + 1
         wait_s = backoff_s(in_row, fatal=failure.fatal)
         retry_at = draft.now + wait_s if wait_s else None
         draft.set(
-            deployment,
+            current,
             failures_in_row=in_row,
             failed_at=draft.now,
             last_failure=dict(failure.replica.last_failure or {}),
@@ -47,16 +51,17 @@ def count(draft: Draft, snapshot: ServingSnapshot, failures: Sequence[Failure]) 
             fatal_since_ran=current.fatal_since_ran or failure.fatal,
             not_ready=_not_ready(current, failure),
         )
-        if current.status is DeploymentStatus.CREATED and retry_at is not None:
+        serves = isinstance(current, Deployment)
+        if serves and retry_at is not None and draft.row(deployment).status is DeploymentStatus.CREATED:
             draft.because(deployment, reason("deploy.retry", at=retry_at, n=in_row, last=failure.reason.message))
     if failures:
         _fail_wake(draft, deployment)
 
 
-def _not_ready(deployment: Deployment, failure: Failure) -> tuple[int, ...]:
+def _not_ready(counters: Deployment | Revision, failure: Failure) -> tuple[int, ...]:
     """Ordinals whose last replica was not ready in time; the next one there for which that holds is fatal."""
     ordinal = failure.replica.ordinal
-    others = tuple(n for n in deployment.not_ready if n != ordinal)
+    others = tuple(n for n in counters.not_ready if n != ordinal)
     return (*others, ordinal) if failure.fail_reason is FailReason.NOT_READY_IN_TIME else others
 
 
@@ -65,7 +70,8 @@ def forgive(draft: Draft, snapshot: ServingSnapshot) -> None:
     deployment = draft.row(snapshot.deployment)
     if not deployment.failures_in_row or deployment.status is not DeploymentStatus.CREATED:
         return
-    live = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA and r.stopping is None]
+    serving = serving_uid(deployment)
+    live = [r for r in live_replicas(draft, serving) if r.stopping is None] if serving else []
     if len(live) < desired_replicas(deployment) or not all(r.routed for r in live):
         return
     since = max((r.ready_at for r in live if r.ready_at is not None), default=draft.now)
@@ -82,22 +88,35 @@ def _fail_wake(draft: Draft, deployment: Deployment) -> None:
 
 
 def fail_for_good(draft: Draft, snapshot: ServingSnapshot) -> None:
-    """created → failed, its revision with it, when nothing of it can come any more."""
+    """A revision of which nothing can come any more; with the first one its deployment fails, in the same change."""
     deployment = draft.row(snapshot.deployment)
-    alive = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA]
-    if (
-        deployment.status is not DeploymentStatus.CREATED
-        or deployment.initial_scale_reached
-        or not deployment.fatal_since_ran
-        or alive
-    ):
+    if deployment.status is not DeploymentStatus.CREATED or deployment.deleting:
         return
-    last = dict(deployment.last_failure or {})
-    message = dict(last.get("reason") or {}).get("message", "a replica failed")
-    replica = next((r for r in draft.of(Replica) if r.uid == last.get("replica")), None)
-    name = replica.name if replica else str(last.get("replica"))
-    why = reason("deploy.failed_fatal", replica=name, reason=message)
+    candidate = candidate_beside(draft, deployment)
+    if candidate is not None and _spent(draft, candidate, candidate.uid):
+        why = reason("revision.failed", why=_last_message(candidate), replica=_last_replica(draft, candidate))
+        end_candidate(draft, deployment, candidate, "failed_fatal", why)
+    serving = serving_uid(deployment)
+    if serving is None or not _spent(draft, deployment, serving):
+        return
+    message = _last_message(deployment)
+    why = reason("deploy.failed_fatal", replica=_last_replica(draft, deployment) or "-", reason=message)
     draft.step(deployment, DeploymentStatus.FAILED, "failed_fatal", why, retry_at=None, waking=None, hold=None)
     for revision in draft.of(Revision):
         if revision.state in (RevisionState.CANDIDATE, RevisionState.PROVISIONING):
             draft.step(revision, RevisionState.FAILED, "failed_fatal", reason("revision.failed", why=message))
+
+
+def _spent(draft: Draft, counters: Deployment | Revision, revision: str) -> bool:
+    """A replica failed fatally, no other of the revision lives, and it never reached its initial scale."""
+    return counters.fatal_since_ran and not counters.initial_scale_reached and not live_replicas(draft, revision)
+
+
+def _last_message(counters: Deployment | Revision) -> str:
+    last = dict(counters.last_failure or {})
+    return str(dict(last.get("reason") or {}).get("message", "a replica failed"))
+
+
+def _last_replica(draft: Draft, counters: Deployment | Revision) -> str | None:
+    uid = dict(counters.last_failure or {}).get("replica")
+    return next((r.name for r in draft.of(Replica) if r.uid == uid), uid)

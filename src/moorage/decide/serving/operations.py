@@ -14,15 +14,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from moorage.decide.decision import Draft, same_reason
-from moorage.decide.serving import ending
+from moorage.decide.serving import adopted, ending
 from moorage.decide.serving.cancelling import give_up_candidate
 from moorage.decide.serving.facts import Facts, Retry
 from moorage.decide.serving.phase import OPEN_OPERATION
+from moorage.decide.serving.rollout import following
 from moorage.decide.serving.snapshot import Holder, ServingSnapshot
 from moorage.domain.ids import digest
-from moorage.domain.nouns import Deployment, Operation, Replica, Revision
+from moorage.domain.nouns import Operation
 from moorage.domain.reasons import Reason, reason
-from moorage.domain.states import DeploymentStatus, OperationState, RevisionState
+from moorage.domain.states import OperationState
 
 ATTEMPTS_MAX = 120
 BACKOFF_S, BACKOFF_MAX_S = 1.0, 60.0
@@ -37,7 +38,8 @@ def advance(draft: Draft, snapshot: ServingSnapshot) -> None:
     """Take up, move on, end: every open operation of the deployment."""
     for operation in snapshot.operations:
         _hold(draft, operation, snapshot.holder)
-        facts = FACTS[operation.operation](draft, snapshot, operation)
+        told = FACTS if snapshot.deployment.upstream is None else ADOPTED
+        facts = told[operation.operation](draft, snapshot, operation)
         _record_steps(draft, operation, facts.done)
         _settle(draft, snapshot, operation, facts)
     open_ones = [o for o in draft.of(Operation) if o.state in OPEN_OPERATION]
@@ -238,53 +240,31 @@ def _cancel(draft: Draft, operation: Operation, by: str) -> None:
 
 # What each operation has done
 
-
-def _apply_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) -> Facts:
-    deployment = draft.row(snapshot.deployment)
-    revision = next((r for r in draft.of(Revision) if r.uid == operation.revision), None)
-    if deployment.deleting or deployment.status is DeploymentStatus.STOPPED:
-        return Facts(0, cancelled_by="a stop or delete")
-    if deployment.status is DeploymentStatus.FAILED or (revision and revision.state is RevisionState.FAILED):
-        return Facts(0, error=_last_error(deployment))
-    if deployment.status is DeploymentStatus.PAUSED or (revision and revision.state is RevisionState.ACTIVE):
-        return Facts(len(operation.steps))
-    replicas = [r for r in draft.of(Replica) if r.revision == operation.revision]
-    ready = any(r.routed for r in replicas)
-    provisioned = any(r.status != "pending" for r in replicas)
-    return Facts(1 + provisioned + (provisioned and ready), retry=_next_try(deployment, draft.now))
-
-
-def _next_try(deployment: Deployment, now: float) -> Retry | None:
-    """The replica that failed last is replaced at a time that the back-off of the deployment chose."""
-    if deployment.retry_at is None or deployment.retry_at <= now:
-        return None
-    why = dict(dict(deployment.last_failure or {}).get("reason") or {})
-    return Retry(str(why.get("message") or "its replica failed"), deployment.retry_at)
-
-
-def _last_error(deployment: Deployment) -> dict[str, Any]:
-    last = dict(deployment.last_failure or {})
-    why = dict(last.get("reason") or {})
-    return {
-        "code": last.get("fail_reason") or "deploy_failed",
-        "category": "failed",
-        "message": why.get("message", "the deployment failed"),
-        "retryable": False,
-        "remedy": why.get("advice"),
-    }
-
-
 FACTS: Mapping[str, Callable[[Draft, ServingSnapshot, Operation], Facts]] = {
-    "apply": _apply_facts,
+    "apply": following.apply_facts,
+    "promote": following.promote_facts,
+    "reject": following.reject_facts,
+    "rollback": following.rollback_facts,
     "stop": ending.stop_facts,
     "delete": ending.delete_facts,
 }
 """Operation → what its rows show."""
+
+ADOPTED: Mapping[str, Callable[[Draft, ServingSnapshot, Operation], Facts]] = {
+    "adopt": adopted.adopt_facts,
+    "stop": adopted.stop_facts,
+    "delete": adopted.delete_facts,
+}
+"""The same of a deployment whose server somebody else started."""
 
 
 def _nothing(draft: Draft, snapshot: ServingSnapshot, operation: Operation, by: str) -> None:
     del draft, snapshot, operation, by
 
 
-CANCELS: Mapping[str, Callable[[Draft, ServingSnapshot, Operation, str], None]] = {"apply": give_up_candidate}
+CANCELS: Mapping[str, Callable[[Draft, ServingSnapshot, Operation, str], None]] = {
+    "apply": give_up_candidate,
+    "promote": following.take_back_word,
+    "rollback": give_up_candidate,
+}
 """Operation → what takes back what it has begun, where cancelling it has to."""

@@ -28,6 +28,10 @@ IN_PROMOTION = frozenset(
 STARTING = frozenset({ReplicaStatus.PENDING, ReplicaStatus.PULLING, ReplicaStatus.INITING})
 
 
+KEPT_BACK = "replica.candidate"
+"""Why a ready replica is not routed: its revision is a candidate that gets no requests of clients."""
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Replicas by what they do now. `ready` is routable; `current` counts status running."""
@@ -63,10 +67,28 @@ def desired_replicas(deployment: Deployment) -> int:
     return max(min(scaled, high), low)
 
 
+def is_ready(replica: Replica) -> bool:
+    """Whether it can answer now, be it that only a candidate's place keeps requests from it."""
+    if replica.status is not ReplicaStatus.RUNNING or replica.stopping is not None:
+        return False
+    return replica.routed or dict(replica.routed_why or {}).get("code") == KEPT_BACK
+
+
+def of_candidate(deployment: Deployment, replica: Replica) -> bool:
+    """Whether it belongs to a candidate beside the revision that serves."""
+    return deployment.active_revision is not None and replica.revision == deployment.candidate_revision
+
+
 def deployment_counts(deployment: Deployment, replicas: Iterable[Replica]) -> Counts:
-    """Counts over the deployment's replicas, terminal ones given or not."""
+    """Counts over the replicas of what serves, terminal ones given or not; those of a candidate are not among them."""
+    if deployment.upstream is not None:  # there is the one that somebody else runs
+        desired = int(deployment.status is DeploymentStatus.CREATED and not deployment.deleting)
+        healthy = int(bool(deployment.upstream.get("healthy")))
+        return Counts(desired, healthy * desired, healthy * desired, 0)
     current = ready = starting = 0
     for replica in replicas:
+        if of_candidate(deployment, replica):
+            continue
         if replica.status is ReplicaStatus.RUNNING and replica.stopping is None:
             current += 1
             ready += replica.routed
@@ -111,6 +133,8 @@ def deployment_phase(
     counts = deployment_counts(deployment, replicas)
     if counts.ready > 0:
         return Phase.UPDATING if promotion_in_progress(deployment, revisions) else Phase.ACTIVE
+    if deployment.upstream is not None:
+        return Phase.UNHEALTHY if deployment.ever_ready else Phase.DEPLOYING
     if deployment.failures_in_row >= 3 or (deployment.fatal_since_ran and deployment.initial_scale_reached):
         return Phase.UNHEALTHY
     if deployment.waking is not None:

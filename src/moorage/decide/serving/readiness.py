@@ -4,8 +4,10 @@ from collections.abc import Iterable
 
 from moorage.decide.decision import Draft
 from moorage.decide.serving.phase import desired_replicas, initial_scale
+from moorage.decide.serving.rollout.roles import candidate_beside, ready_replicas, revision_row, serving_uid
+from moorage.decide.serving.rollout.verdict import accept_first
 from moorage.decide.serving.snapshot import ServingSnapshot
-from moorage.domain.nouns import Replica, Revision
+from moorage.domain.nouns import Deployment, Replica
 from moorage.domain.reasons import reason
 from moorage.domain.states import TERMINAL_REPLICA, DeploymentStatus, ReplicaStatus, RevisionState
 
@@ -19,13 +21,15 @@ PASSING = frozenset({"deploy.unready", "deploy.retry"})
 def note_ready(draft: Draft, snapshot: ServingSnapshot) -> None:
     """Set the facts that readiness establishes; nothing here is ever unset by a later failure."""
     deployment = draft.row(snapshot.deployment)
-    replicas = list(draft.of(Replica))
+    _note_candidate(draft, deployment)
+    serving = serving_uid(deployment)
+    replicas = [r for r in draft.of(Replica) if r.revision == serving]
     if not deployment.past_pulling and any(
         r.status in (ReplicaStatus.INITING, ReplicaStatus.RUNNING) for r in replicas
     ):
         draft.set(deployment, past_pulling=True)
     ready = [r for r in replicas if r.routed and r.status is ReplicaStatus.RUNNING]
-    _say_ready(draft, snapshot, len(ready))
+    _say_ready(draft, snapshot, len(ready), replicas)
     if not ready:
         return
     served = {r.ordinal for r in ready}
@@ -43,7 +47,17 @@ def note_ready(draft: Draft, snapshot: ServingSnapshot) -> None:
         _activate(draft, snapshot)
 
 
-def _say_ready(draft: Draft, snapshot: ServingSnapshot, ready: int) -> None:
+def _note_candidate(draft: Draft, deployment: Deployment) -> None:
+    """A candidate begins with one replica: that one ready is its initial scale."""
+    candidate = candidate_beside(draft, deployment)
+    ready = ready_replicas(draft, candidate.uid) if candidate is not None else []
+    if candidate is not None and ready:
+        served = {r.ordinal for r in ready}
+        left = tuple(n for n in candidate.not_ready if n not in served)
+        draft.set(candidate, initial_scale_reached=True, fatal_since_ran=False, not_ready=left)
+
+
+def _say_ready(draft: Draft, snapshot: ServingSnapshot, ready: int, replicas: Iterable[Replica]) -> None:
     """The deployment's own reason counts its ready replicas, and says what none is ready for, unless it waits to retry.
 
     Before it ever had one, `created` and what follows it stand until there is something to tell.
@@ -53,7 +67,7 @@ def _say_ready(draft: Draft, snapshot: ServingSnapshot, ready: int) -> None:
     if deployment.status is not DeploymentStatus.CREATED or deployment.deleting or waits:
         return
     desired = desired_replicas(deployment)
-    why = None if ready else first_unready_why(draft.of(Replica))
+    why = None if ready else first_unready_why(replicas)
     if why is not None:
         draft.because(deployment, reason("deploy.unready", ready=ready, desired=desired, why=why))
     elif ready or deployment.ever_ready or (deployment.reason and deployment.reason.code in PASSING):
@@ -80,16 +94,16 @@ def first_unready_why(replicas: Iterable[Replica]) -> str | None:
 def _activate(draft: Draft, snapshot: ServingSnapshot) -> None:
     """The first revision becomes active on readiness alone: there is no baseline to compare it with."""
     deployment = draft.row(snapshot.deployment)
-    for revision in draft.of(Revision):
-        if revision.uid == deployment.candidate_revision and deployment.active_revision is None:
-            if revision.state is not RevisionState.PROVISIONING:
-                continue
-            decision = {"verdict": "ACCEPT", "reasons": [reason("no_baseline").to_wire()], "at": draft.now}
-            draft.step(
-                revision,
-                RevisionState.ACTIVE,
-                "promoted",
-                reason("revision.promoted"),
-                decisions=(*revision.decisions, decision),
-            )
-            draft.set(deployment, active_revision=revision.uid, candidate_revision=None)
+    revision = revision_row(draft, deployment.candidate_revision)
+    if deployment.active_revision is not None or revision is None or revision.state is not RevisionState.PROVISIONING:
+        return
+    accept_first(draft, deployment, revision)
+    draft.step(
+        revision,
+        RevisionState.ACTIVE,
+        "promoted",
+        reason("revision.promoted"),
+        activated_at=draft.now,
+        initial_scale_reached=True,
+    )
+    draft.set(deployment, active_revision=revision.uid, candidate_revision=None)

@@ -13,6 +13,9 @@ from moorage.decide.running.members import RUNNING
 from moorage.decide.running.runs import derive, only_goes_on
 from moorage.decide.serving import gang
 from moorage.decide.serving.gang import fronting, leader_of
+from moorage.decide.serving.phase import is_ready
+from moorage.decide.serving.rollout.record import takes_requests
+from moorage.decide.serving.rollout.roles import counters_of
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.failures import FailReason, replica_failure
 from moorage.domain.nouns import Deployment, Replica, Run, Worker
@@ -79,7 +82,7 @@ def _follow_replica(
     if worker.state is WorkerState.DOWN:
         return _lost(draft, snapshot, replica, worker)
     _forward(draft, replica, worker, leader_of(workers).machine)
-    _route(draft, replica, worker)
+    _route(draft, snapshot.deployment, replica, worker)
     if draft.row(replica).status is replica.status and replica.stopping is None:
         _say_why_not_ready(draft, replica, worker)
     return None
@@ -126,7 +129,7 @@ def _say_why_not_ready(draft: Draft, replica: Replica, worker: Worker) -> None:
             draft.because(replica, reason("replica.created"))
     elif current.status is ReplicaStatus.INITING:
         draft.because(replica, _not_ready(worker) or reason("replica.starting"))
-    elif current.status is ReplicaStatus.RUNNING and not current.routed:
+    elif current.status is ReplicaStatus.RUNNING and not current.routed and not is_ready(current):
         _withdraw(draft, replica, _withdrawal(worker))
 
 
@@ -151,17 +154,26 @@ def routable(replica: Replica, worker: Worker) -> bool:
     )
 
 
-def _route(draft: Draft, replica: Replica, worker: Worker) -> None:
+def _route(draft: Draft, deployment: Deployment, replica: Replica, worker: Worker) -> None:
     current = draft.row(replica)
     if routable(current, worker):
-        if not current.routed:
+        if not takes_requests(deployment, replica.revision):
+            _keep_back(draft, replica)
+        elif not current.routed:
             draft.set(replica, routed=True, routed_why=None, address=worker.address)
             draft.note(replica, reason("replica.routed"))
             if current.status is replica.status:  # it was ready before: what is said of it is true again
                 draft.because(replica, reason("replica.ready"))
         return
-    if current.routed:
+    if current.routed or is_ready(current):
         _withdraw(draft, replica, _withdrawal(worker))
+
+
+def _keep_back(draft: Draft, replica: Replica) -> None:
+    """Ready, and its revision gets no requests of clients (yet)."""
+    why = reason("replica.candidate")
+    if draft.row(replica).routed_why != why.to_wire():
+        draft.set(replica, routed=False, routed_why=why.to_wire())
 
 
 def _withdrawal(worker: Worker) -> Reason:
@@ -181,7 +193,7 @@ def _lost(draft: Draft, snapshot: ServingSnapshot, replica: Replica, worker: Wor
     removed = worker.reason is not None and worker.reason.code == "machine.removed"
     until = (worker.ended_at or worker.updated_at) + (0.0 if removed else RETURN_WINDOW_S)
     replaced = any(
-        r.uid != replica.uid and r.ordinal == replica.ordinal and r.routed and r.stopping is None
+        r.uid != replica.uid and (r.revision, r.ordinal) == (replica.revision, replica.ordinal) and is_ready(r)
         for r in snapshot.replicas
     )
     if draft.now < until and not replaced and replica.stopping is None:
@@ -236,6 +248,11 @@ def _stopped_by(worker: Worker) -> Reason:
     return reason("replica.stopped")
 
 
+def _not_ready_before(draft: Draft, deployment: Deployment, replica: Replica) -> bool:
+    counters = counters_of(draft, deployment, replica.revision)
+    return counters is not None and replica.ordinal in counters.not_ready
+
+
 def _failed(draft: Draft, deployment: Deployment, replica: Replica, worker: Worker) -> Failure:
     why = worker.reason or reason("exit.unknown")
     ready_at = replica.ready_at or leader_of([w for w in draft.of(Worker) if w.run == replica.run]).first_ready_at
@@ -244,7 +261,7 @@ def _failed(draft: Draft, deployment: Deployment, replica: Replica, worker: Work
         why.params,
         was_ready=ready_at is not None,
         status=replica.status,
-        not_ready_before=replica.ordinal in deployment.not_ready,
+        not_ready_before=_not_ready_before(draft, deployment, replica),
     )
     last = dict(worker.last_failure or {})
     failure = {

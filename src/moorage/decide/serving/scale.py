@@ -7,13 +7,18 @@ only then signalled; its capacity is free when its machine saw it gone.
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from moorage.decide.decision import Draft, Ids
-from moorage.decide.serving.phase import desired_replicas
+from moorage.decide.serving.phase import is_ready
+from moorage.decide.serving.rollout.closing import ENDED
+from moorage.decide.serving.rollout.record import terms_of
+from moorage.decide.serving.rollout.roles import counters_of, live_replicas, revision_row
+from moorage.decide.serving.rollout.sizes import wanted_sizes
 from moorage.decide.serving.snapshot import Demand, ServingSnapshot
-from moorage.decide.serving.starting import start
+from moorage.decide.serving.starting import place_key, start
 from moorage.domain import limits
-from moorage.domain.nouns import Deployment, Machine, Replica, Revision, Run, Worker
+from moorage.domain.nouns import Deployment, Machine, Replica, Run, Worker
 from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import (
     ACTIVE_WORKER,
@@ -27,26 +32,35 @@ from moorage.domain.states import (
 
 
 def converge(draft: Draft, snapshot: ServingSnapshot, ids: Ids) -> None:
-    """Start what is missing, ask what is too many to stop, and carry stops on."""
+    """Start what is missing, ask what is too many to stop, and carry stops on: of each revision for itself."""
     deployment = draft.row(snapshot.deployment)
-    wanted = min(desired_replicas(deployment), limits.REPLICAS_MAX)
-    lost = _lost(snapshot)
-    alive = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA and r.stopping is None]
-    leaving = {r.uid: m for r in alive if r.uid not in lost and (m := _drained_machine(snapshot, r)) is not None}
-    counted = [r for r in alive if r.uid not in lost and r.uid not in leaving]
-    if deployment.status is not DeploymentStatus.CREATED or deployment.deleting:
-        for replica in alive:
-            _ask_to_stop(draft, deployment, replica)
-    elif len(counted) > wanted:
-        _stop_excess(draft, deployment, counted, len(counted) - wanted)
-    elif len(counted) < wanted:
-        _start_missing(draft, snapshot, ids, counted, wanted)
-    else:
-        draft.set(deployment, retry_at=None)
-    _empty_machines(draft, deployment, leaving, wanted)
+    sizes = wanted_sizes(draft, deployment)
+    for uid in (*sizes, *sorted({r.revision for r in draft.of(Replica)} - sizes.keys())):
+        _converge_one(draft, snapshot, ids, uid, sizes)
     for replica in list(draft.of(Replica)):
         if replica.stopping is not None and replica.status not in TERMINAL_REPLICA:
             _carry_stop_on(draft, snapshot, replica)
+
+
+def _converge_one(draft: Draft, snapshot: ServingSnapshot, ids: Ids, uid: str, sizes: Mapping[str, int]) -> None:
+    deployment, wanted = draft.row(snapshot.deployment), sizes.get(uid, 0)
+    lost = _lost(snapshot)
+    alive = [r for r in live_replicas(draft, uid) if r.stopping is None]
+    leaving = {r.uid: m for r in alive if r.uid not in lost and (m := _drained_machine(snapshot, r)) is not None}
+    counted = [r for r in alive if r.uid not in lost and r.uid not in leaving]
+    counters = counters_of(draft, deployment, uid)
+    if wanted == 0 and uid not in sizes:
+        for replica in alive:
+            _ask_to_stop(draft, deployment, replica)
+        return
+    if len(counted) > wanted:
+        keep_place = uid in sizes and len(sizes) > 1 and terms_of(deployment).replace
+        _stop_excess(draft, deployment, counted, len(counted) - wanted, keep_place=keep_place)
+    elif len(counted) < wanted:
+        _start_missing(draft, deployment, uid, _Missing(counted, wanted), ids)
+    elif counters is not None:
+        draft.set(counters, retry_at=None)
+    _empty_machines(draft, deployment, uid, leaving, wanted)
 
 
 def _lost(snapshot: ServingSnapshot) -> frozenset[str]:
@@ -62,40 +76,55 @@ def _drained_machine(snapshot: ServingSnapshot, replica: Replica) -> Machine | N
     return next((m for w in workers if (m := snapshot.machines.get(w.machine or "")) is not None), None)
 
 
-def _empty_machines(draft: Draft, deployment: Deployment, leaving: Mapping[str, Machine], wanted: int) -> None:
+def _empty_machines(
+    draft: Draft, deployment: Deployment, uid: str, leaving: Mapping[str, Machine], wanted: int
+) -> None:
     """Replicas on drained machines go once their replacement serves, or the time of the drain is over.
 
     They are not counted, so their replacements are queued already, on the same ordinal. One that serves nothing is not
     waited with. Where no other machine has room, the replacement is placed when this one is gone and uncordoned, or
     when room comes; until the time is over the old one goes on serving.
     """
-    live = [r for r in draft.of(Replica) if r.status not in TERMINAL_REPLICA and r.stopping is None]
-    serving = [r for r in live if r.routed and r.uid not in leaving]
+    live = [r for r in live_replicas(draft, uid) if r.stopping is None]
+    serving = [r for r in live if is_ready(r) and r.uid not in leaving]
     for replica in live:
         machine = leaving.get(replica.uid)
         if machine is None:
             continue
         until = float(dict(machine.draining or {}).get("until", draft.now))
         replaced = len(serving) >= wanted or any(r.ordinal == replica.ordinal for r in serving)
-        if replica.routed and not replaced and draft.now < until:
+        if is_ready(replica) and not replaced and draft.now < until:
             draft.look_again(until)
             continue
         _withdraw_to_stop(draft, deployment, replica, reason("replica.machine_drained", machine=machine.name))
 
 
-def _stop_excess(draft: Draft, deployment: Deployment, counted: list[Replica], many: int) -> None:
+def _stop_excess(draft: Draft, deployment: Deployment, counted: list[Replica], many: int, *, keep_place: bool) -> None:
     """Those that serve nothing first, of these one whose ordinal has another, then the newest."""
     ordinals = Counter(r.ordinal for r in counted)
-    order = sorted(counted, key=lambda r: (r.routed, ordinals[r.ordinal] == 1, -r.created_at, r.uid))
+    order = sorted(counted, key=lambda r: (is_ready(r), ordinals[r.ordinal] == 1, -r.created_at, r.uid))
     for replica in order[:many]:
-        _ask_to_stop(draft, deployment, replica)
+        _ask_to_stop(draft, deployment, replica, keep_place=keep_place)
 
 
-def _ask_to_stop(draft: Draft, deployment: Deployment, replica: Replica) -> None:
-    code = "replica.scaled_down" if deployment.status is not DeploymentStatus.STOPPED else "replica.stopped"
-    _withdraw_to_stop(draft, deployment, replica, reason(code), why=_why_stopped(deployment))
-    if deployment.status is DeploymentStatus.CREATED:
+def _ask_to_stop(draft: Draft, deployment: Deployment, replica: Replica, *, keep_place: bool = False) -> None:
+    final, why = _final(draft, deployment, replica)
+    _withdraw_to_stop(draft, deployment, replica, final, why=why)
+    if deployment.status is DeploymentStatus.CREATED and not keep_place:
         _forget_place(draft, deployment, replica)
+
+
+def _final(draft: Draft, deployment: Deployment, replica: Replica) -> tuple[Reason, str]:
+    """What becomes a replica's last reason, and why it is withdrawn."""
+    if deployment.status is DeploymentStatus.STOPPED:
+        return reason("replica.stopped"), _why_stopped(deployment)
+    revision = revision_row(draft, replica.revision)
+    active = revision_row(draft, deployment.active_revision)
+    if revision is not None and revision.state is RevisionState.DRAINING and active is not None:
+        return reason("replica.replaced", by=active.name), f"{active.name} was promoted"
+    if revision is not None and revision.state in ENDED:
+        return reason("replica.revision_over", state=str(revision.state)), f"its revision was {revision.state}"
+    return reason("replica.scaled_down"), _why_stopped(deployment)
 
 
 def _withdraw_to_stop(
@@ -105,8 +134,9 @@ def _withdraw_to_stop(
     drain_s = float(dict(deployment.spec).get("gateway", {}).get("drain", 60.0))
     until = draft.now + drain_s
     stopping = {"code": final.code, "params": dict(final.params), "since": draft.now, "drain_until": until}
+    answered = is_ready(replica)
     draft.set(replica, stopping=stopping)
-    if replica.routed:
+    if replica.routed or answered:
         withdrawn = reason("replica.withdrawn", why=why or final.message)
         draft.set(replica, routed=False, routed_why=withdrawn.to_wire())
         draft.because(replica, withdrawn)
@@ -114,12 +144,11 @@ def _withdraw_to_stop(
 
 def _forget_place(draft: Draft, deployment: Deployment, replica: Replica) -> None:
     """An ordinal that is not wanted any more queues anew when it is wanted again."""
-    others = any(
-        r.ordinal == replica.ordinal and r.stopping is None and r.status not in TERMINAL_REPLICA
-        for r in draft.of(Replica)
-    )
-    if not others:
-        kept = {k: v for k, v in draft.row(deployment).queued.items() if k != str(replica.ordinal)}
+    revision = revision_row(draft, replica.revision)
+    others = any(r.ordinal == replica.ordinal and r.stopping is None for r in live_replicas(draft, replica.revision))
+    if not others and revision is not None:
+        place = place_key(draft.row(deployment), revision, replica.ordinal)
+        kept = {k: v for k, v in draft.row(deployment).queued.items() if k != place}
         draft.set(deployment, queued=kept)
 
 
@@ -133,28 +162,31 @@ def _why_stopped(deployment: Deployment) -> str:
     }.get(deployment.status, "scaled down")
 
 
-def _start_missing(draft: Draft, snapshot: ServingSnapshot, ids: Ids, counted: list[Replica], wanted: int) -> None:
-    deployment = draft.row(snapshot.deployment)
-    if deployment.retry_at is not None and deployment.retry_at > draft.now:
-        draft.look_again(deployment.retry_at)
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """Replicas that count, and how many there should be."""
+
+    counted: list[Replica]
+    wanted: int
+
+
+def _start_missing(draft: Draft, deployment: Deployment, uid: str, missing: _Missing, ids: Ids) -> None:
+    counted, wanted = missing.counted, missing.wanted
+    counters, revision = counters_of(draft, deployment, uid), revision_row(draft, uid)
+    if counters is None or revision is None:
         return
-    if deployment.fatal_since_ran and not deployment.initial_scale_reached and counted:
+    if counters.retry_at is not None and counters.retry_at > draft.now:
+        draft.look_again(counters.retry_at)
+        return
+    if counters.fatal_since_ran and not counters.initial_scale_reached and counted:
         return  # what still starts decides: it runs, and the missing ones follow; or it fails, and all of it fails
-    revision = _serving_revision(draft, deployment)
-    if revision is None:
-        return
     if revision.state is RevisionState.CANDIDATE:
         draft.step(revision, RevisionState.PROVISIONING, "provision", reason("revision.provisioning"))
     taken = {r.ordinal for r in counted}
     free = (n for n in range(wanted + len(taken)) if n not in taken)
     for _ in range(min(wanted - len(counted), limits.AT_ONCE)):  # these rows wake the decision that goes on
-        start(draft, draft.row(snapshot.deployment), revision, next(free), ids)
-    draft.set(deployment, retry_at=None)
-
-
-def _serving_revision(draft: Draft, deployment: Deployment) -> Revision | None:
-    uid = deployment.active_revision or deployment.candidate_revision
-    return next((r for r in draft.of(Revision) if r.uid == uid), None)
+        start(draft, draft.row(deployment), draft.row(revision), next(free), ids)
+    draft.set(counters, retry_at=None)
 
 
 def _carry_stop_on(draft: Draft, snapshot: ServingSnapshot, replica: Replica) -> None:

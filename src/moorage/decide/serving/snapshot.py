@@ -106,6 +106,9 @@ class ServingSnapshot:
     held: frozenset[str] = frozenset()
     """of a deployment being deleted: workers for which a place is still held"""
 
+    leftovers: frozenset[str] = frozenset()
+    """revisions that ended and of which a worker may still be on a machine"""
+
     def rows(self) -> tuple[Noun, ...]:
         """Every row of the snapshot."""
         workers = (w for group in self.workers.values() for w in group)

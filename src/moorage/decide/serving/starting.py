@@ -14,11 +14,12 @@ def start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: int
     """A replica, its run and its workers, in one change. A replacement keeps the first attempt's place in the queue."""
     attempts: dict[str, int] = {str(k): int(v) for k, v in deployment.attempts.items()}
     attempt = attempts.get(str(ordinal), 0) + 1
-    queued_at = float(deployment.queued.get(str(ordinal), draft.now))
+    place = place_key(deployment, revision, ordinal)
+    queued_at = float(deployment.queued.get(place, draft.now))
     draft.set(
         deployment,
         attempts={**attempts, str(ordinal): attempt},
-        queued={**deployment.queued, str(ordinal): queued_at},
+        queued={**deployment.queued, place: queued_at},
     )
     name = f"{deployment.name}-{ordinal}-{attempt}"
     replica_uid, run_uid = ids.new("Replica"), ids.new("Run")
@@ -69,6 +70,12 @@ def _workers(run: Run, ids: Ids) -> list[Worker]:
         )
         for rank in range(int(group["count"]))
     ]
+
+
+def place_key(deployment: Deployment, revision: Revision, ordinal: int) -> str:
+    """Under which an ordinal keeps its place in the queue; a candidate's are its own and begin at their end of it."""
+    beside = deployment.active_revision is not None and revision.uid != deployment.active_revision
+    return f"{revision.number}/{ordinal}" if beside else str(ordinal)
 
 
 GIVEN = ("identity", "drives")

@@ -26,6 +26,8 @@ ENTRIES = (
         "why",
         advice="It is routed again when it is ready, or replaced; `moor logs` shows what its server says.",
     ),
+    progress("replica.candidate", "Ready; its revision is a candidate, which gets no requests of clients"),
+    progress("replica.revision_over", "Stopped: its revision was {state}", "state"),
     progress("replica.draining", "Draining: {streams} streams are still open", "streams", optional=("until",)),
     progress("replica.drained", "Drained: nothing of it is in flight"),
     progress("replica.scaled_down", "Stopped: fewer replicas are wanted"),

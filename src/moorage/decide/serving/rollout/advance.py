@@ -1,0 +1,173 @@
+"""Stage 4 of the serving decision: the rollout under way moves on, as far as the rows let it.
+
+1. orders to go back (`rollback`)
+2. the candidate: its deadline; lost or won readiness; the guard's or a person's word; canary steps; promotion
+3. the window after a promotion, in which the same guard may send it back
+4. what was replaced becomes superseded once it is drained; what ended says when nothing of it is left
+
+Every step is decided from rows alone, so a control plane that is killed anywhere goes on from what was committed. Which
+replicas run follows in stage `scale` of the same decision.
+"""
+
+from moorage.decide.decision import Draft, Ids
+from moorage.decide.serving.rollout import rollback, window
+from moorage.decide.serving.rollout.closing import end_candidate, follow_draining, prove_gone
+from moorage.decide.serving.rollout.promoting import promote
+from moorage.decide.serving.rollout.record import Rollout, Terms, rollout_of, terms_of
+from moorage.decide.serving.rollout.roles import candidate_beside, ready_replicas, revision_row
+from moorage.decide.serving.rollout.sizes import has_capacity
+from moorage.decide.serving.rollout.verdict import accepts, judge_now, keep, rejects, said
+from moorage.decide.serving.snapshot import ServingSnapshot
+from moorage.domain.nouns import Deployment, Operation, Revision
+from moorage.domain.reasons import reason
+from moorage.domain.states import DeploymentStatus, RevisionState
+
+
+def advance(draft: Draft, snapshot: ServingSnapshot, ids: Ids) -> None:
+    """Everything of a rollout that is due now."""
+    deployment = draft.row(snapshot.deployment)
+    if deployment.status is DeploymentStatus.CREATED and not deployment.deleting:
+        rollback.pursue(draft, snapshot)
+        if candidate_beside(draft, draft.row(deployment)) is not None:
+            _carry_on(draft, snapshot)
+    window.watch(draft, snapshot, ids)
+    follow_draining(draft, snapshot)
+    prove_gone(draft, snapshot)
+
+
+def _carry_on(draft: Draft, snapshot: ServingSnapshot) -> None:
+    deployment = draft.row(snapshot.deployment)
+    candidate, active = candidate_beside(draft, deployment), revision_row(draft, deployment.active_revision)
+    rollout = rollout_of(deployment)
+    if candidate is None or active is None or rollout is None:
+        return
+    if _too_late(draft, deployment, candidate, rollout):
+        return
+    ready = bool(ready_replicas(draft, candidate.uid))
+    if not _follow_readiness(draft, candidate, rollout, ready):
+        _run_deadline(draft, deployment, rollout)
+        return
+    if rollout.kind == "rollback":
+        rollback.complete(draft, deployment, candidate, active, rollout)
+        return
+    _judge(draft, snapshot, candidate, active, rollout)
+
+
+def _too_late(draft: Draft, deployment: Deployment, candidate: Revision, rollout: Rollout) -> bool:
+    """A candidate that is not promoted in time fails; one that waits for nothing but a person's word does not."""
+    if rollout.deadline is None:
+        return False
+    if draft.now < rollout.deadline:
+        draft.look_again(rollout.deadline)
+        return False
+    last = dict(dict(candidate.last_failure or {}).get("reason") or {}).get("message")
+    judged = next((d for d in reversed(candidate.decisions) if d.get("verdict") == "WAIT"), None)
+    waits = "; ".join(str(r.get("message")) for r in judged["reasons"]) if judged else None
+    detail = last or waits or "it had no ready replica" if candidate.state is RevisionState.PROVISIONING else waits
+    text = "it was not promoted within the rollout's deadline" + (f": {detail}" if detail else "")
+    end_candidate(draft, deployment, candidate, "deadline", reason("revision.failed", why=text))
+    return True
+
+
+def _run_deadline(draft: Draft, deployment: Deployment, rollout: Rollout) -> None:
+    """It no longer waits for a person alone: its time runs again."""
+    if rollout.deadline is None:
+        deadline = draft.now + terms_of(draft.row(deployment)).deadline_s
+        draft.set(deployment, rollout=rollout.but(deadline=deadline).to_wire())
+        draft.look_again(deadline)
+
+
+def _follow_readiness(draft: Draft, candidate: Revision, rollout: Rollout, ready: bool) -> bool:
+    """provisioning ↔ evaluating, and out of promoting; whether it can be looked at further."""
+    state = draft.row(candidate).state
+    if ready:
+        if state is RevisionState.PROVISIONING and rollout.kind == "rollout":
+            draft.step(candidate, RevisionState.EVALUATING, "replica_ready", reason("revision.evaluating"))
+        return state is not RevisionState.CANDIDATE
+    if state is RevisionState.PROMOTING:
+        why = reason("revision.decision_stale", why="it lost its ready replicas")
+        draft.step(candidate, RevisionState.EVALUATING, "decision_stale", why)
+    if draft.row(candidate).state is RevisionState.EVALUATING:
+        draft.step(candidate, RevisionState.PROVISIONING, "lost_ready", reason("revision.lost_ready"))
+    return False
+
+
+def _judge(draft: Draft, snapshot: ServingSnapshot, candidate: Revision, active: Revision, rollout: Rollout) -> None:
+    """evaluating → promoting → active, as far as the word on it and its replicas allow."""
+    deployment = draft.row(snapshot.deployment)
+    decision = judge_now(draft, deployment, rollout, candidate, active, ready=True)
+    by_person = dict(draft.row(candidate).verdict or {}).get("word") == "promote"
+    moves = draft.row(candidate).state is RevisionState.PROMOTING and has_capacity(draft, deployment, candidate)
+    kept = keep(draft, candidate, active, decision, always=moves and accepts(decision))
+    if rejects(decision) and not by_person:
+        why = reason("revision.rejected", decision=kept, why=said(decision))
+        end_candidate(draft, deployment, candidate, "rejected", why)
+        return
+    if draft.row(candidate).state is RevisionState.EVALUATING:
+        if not by_person and not accepts(decision):
+            _run_deadline(draft, deployment, rollout)
+            return
+        if not by_person and not _may_go_on(draft, deployment, active, rollout):
+            return
+        draft.step(candidate, RevisionState.PROMOTING, "accepted", reason("revision.promoting"))
+    if not has_capacity(draft, deployment, candidate) or _asked_to_cancel(snapshot, candidate):
+        return
+    if not by_person and not accepts(decision):
+        why = reason("revision.decision_stale", why=said(decision))
+        draft.step(candidate, RevisionState.EVALUATING, "decision_stale", why)
+        return
+    promote(draft, deployment, candidate, active, rollout)
+
+
+def _may_go_on(draft: Draft, deployment: Deployment, active: Revision, rollout: Rollout) -> bool:
+    """Whether an accepted candidate may be promoted now: its canary steps are over, and nobody is waited for."""
+    terms = terms_of(draft.row(deployment))
+    serves = bool(ready_replicas(draft, active.uid))
+    if rollout.strategy == "canary" and serves and not _last_step_over(draft, deployment, rollout, terms):
+        return False
+    if not terms.auto:
+        draft.set(deployment, rollout=rollout.but(deadline=None).to_wire())
+        return False
+    return True
+
+
+def _last_step_over(draft: Draft, deployment: Deployment, rollout: Rollout, terms: Terms) -> bool:
+    """Take the next canary step where this one lasted long enough; True behind the last one."""
+    if rollout.step >= len(terms.steps):
+        return True
+    over = rollout.step_since + terms.step_interval_s
+    if draft.now < over:
+        draft.look_again(over)
+        return False
+    step = rollout.step + 1
+    if step >= len(terms.steps):
+        draft.set(deployment, rollout=rollout.but(step=step).to_wire())
+        return True
+    following = rollout.but(
+        step=step,
+        weight=terms.steps[step],
+        step_since=draft.now,
+        deadline=draft.now + terms.deadline_s,
+        evidence_id=f"{rollout.candidate}/{step}",
+    )
+    draft.set(deployment, rollout=following.to_wire())
+    for uid in (rollout.candidate, rollout.baseline):
+        _begin_evidence_anew(draft, uid)
+    return False
+
+
+def _begin_evidence_anew(draft: Draft, uid: str) -> None:
+    """Each step is judged on what was seen in it; what was posted of quality stands."""
+    revision = revision_row(draft, uid)
+    if revision is not None:
+        left = {source: kept for source, kept in revision.evidence.items() if source.startswith("quality")}
+        draft.set(revision, evidence=left)
+
+
+def _asked_to_cancel(snapshot: ServingSnapshot, candidate: Revision) -> bool:
+    """Before the point of no return a cancel that was seen is heeded; stage `operations` ends the candidate."""
+    return any(o.cancel_requested and o.revision == candidate.uid for o in snapshot.operations if _applies(o))
+
+
+def _applies(operation: Operation) -> bool:
+    return operation.operation == "apply"
