@@ -101,7 +101,7 @@ class Adoption:
         if not rows:
             raise NotFound(
                 f"there is no machine {machine_name}",
-                remedy="`moor machines ls` lists them; lifecycle needs an agent on the server's machine",
+                remedy="`moor ls machines` lists them; lifecycle needs an agent on the server's machine",
                 target=f"Machine {machine_name}",
             )
         request = ClaimRequest(id=self._new_id(), resource=what, port=port)

@@ -4,7 +4,6 @@ What a look means is decided in `decide/serving/adopted`; here are the calls to 
 its own, since a server that hangs must not hold up anything else.
 """
 
-import ssl
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -127,11 +126,19 @@ async def probe(http: httpx.AsyncClient, deployment: Deployment) -> Probe:
         if answer.is_success:
             return Probe(True, None, models)
         health = await http.get(f"{url}/health", timeout=ANSWER_S)
-    except (httpx.HTTPError, ssl.SSLError) as cause:
-        return Probe(False, f"{type(cause).__name__}: {cause}".rstrip(": "))
+    except httpx.HTTPError as cause:
+        return Probe(False, _plain(cause))
     if health.is_success:
         return Probe(True)
     return Probe(False, f"/v1/models answers {answer.status_code}, and /health {health.status_code}")
+
+
+def _plain(cause: Exception) -> str:
+    if isinstance(cause, httpx.TimeoutException):
+        return f"no answer within {ANSWER_S:.0f} s"
+    if isinstance(cause, httpx.ConnectError):
+        return "nothing answers at its address"
+    return f"{type(cause).__name__}: {cause}".rstrip(": ")
 
 
 def _judged(answer: httpx.Response, models: tuple[str, ...], wanted: list[str]) -> Probe:
