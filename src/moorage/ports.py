@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from moorage.domain.changes import Change, Committed, HistoryRow
+from moorage.domain.errors import MoorageError
 from moorage.domain.nouns import Noun
 
 N = TypeVar("N", bound=Noun)
@@ -73,6 +74,13 @@ class Store(Protocol):
             IllegalTransition: a step is not in the table.
             Conflict: a live object of that kind, namespace and name exists already.
             QuotaExceeded: a run, deployment or replica more than the namespace may have.
+        """
+        ...
+
+    async def commit_each(self, changes: Sequence[Change]) -> list[Committed | MoorageError]:
+        """Each of these changes as by `commit`, in their order; many cost a fraction of as many commits.
+
+        All or nothing holds for each change: one that is refused fails alone, and its error is its answer.
         """
         ...
 

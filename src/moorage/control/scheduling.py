@@ -4,14 +4,13 @@ Every change is a commit of its own, so that a stale one fails alone; all are su
 carries them in few groups.
 """
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from moorage.control.keeping import FleetKeeper
 from moorage.decide.scheduling.book import Book
 from moorage.decide.scheduling.cycle import run_cycle
 from moorage.domain.changes import Change, Fence
-from moorage.domain.errors import StaleVersion
+from moorage.domain.errors import MoorageError, StaleVersion
 from moorage.ports import Clock, Store
 
 FLEET = "fleet"
@@ -55,8 +54,7 @@ class SchedulingStep:
         took_s = self._clock.monotonic() - begun
         stale = False
         for at in range(0, len(cycle.changes), AT_ONCE):
-            some = cycle.changes[at : at + AT_ONCE]
-            stale |= any(await asyncio.gather(*(self._commit(change) for change in some)))
+            stale |= await self._commit(cycle.changes[at : at + AT_ONCE])
         if stale:
             self.keeper.doubt()
             raise StaleVersion("a placement lost against a newer row; the cycle runs again")
@@ -64,14 +62,19 @@ class SchedulingStep:
             await self._clock.sleep(min(took_s * RESTS_TIMES, REST_MAX_S))
         return cycle.wake_at
 
-    async def _commit(self, change: Change) -> bool:
-        """Whether it was stale: it fails alone, the others stand."""
-        try:
-            await self._store.commit(change)
-        except StaleVersion:
-            return True
-        self.keeper.wrote(change)
-        return False
+    async def _commit(self, changes: Sequence[Change]) -> bool:
+        """Whether one was stale: it fails alone, the others stand."""
+        stale, refused = False, None
+        for change, answer in zip(changes, await self._store.commit_each(changes), strict=True):
+            if isinstance(answer, StaleVersion):
+                stale = True
+            elif isinstance(answer, MoorageError):
+                refused = refused or answer
+            else:
+                self.keeper.wrote(change)
+        if refused is not None:
+            raise refused
+        return stale
 
 
 async def load_book(store: Store, clock: Clock, keeper: FleetKeeper | None = None) -> Book:

@@ -30,7 +30,7 @@ class Step:
     at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@written_once
 class Create:
     """Insert `row` (its state must be an initial one) with a first history row `from: null`."""
 
@@ -61,7 +61,7 @@ class Update:
     notes: tuple[Reason, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@written_once
 class Hold:
     """Take whole GPUs of a machine for a worker's epoch; unique per (machine, gpu), so two decisions cannot both win.
 
@@ -170,7 +170,7 @@ class Committed:
     result: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@written_once
 class HistoryRow:
     """One line of history; also one event."""
 

@@ -38,6 +38,7 @@ class Shape:
 
     Args:
         state_of: its states by their words.
+        fields: the fields of `columns`, without `doc`.
         searched: fields with a column of their own.
         doc: fields kept in the `doc` column, each with its default; `doc_of` reads them off a row.
         tuples: those of `doc` that are tuples in the noun and lists in JSON.
@@ -51,6 +52,7 @@ class Shape:
     kind: str
     table: str
     state_of: Mapping[str, StrEnum]
+    fields: tuple[str, ...]
     searched: tuple[str, ...]
     doc: Mapping[str, Any]
     doc_of: Callable[[Noun], tuple[Any, ...]]
@@ -154,6 +156,7 @@ def shape_of(cls: type[Noun]) -> Shape:
         kind=cls.kind,
         table=cls.kind.lower(),
         state_of={str(state): state for state in hints[cls.state_field]},
+        fields=tuple(cls.state_field if n == "state" else n for n in (*FIXED, *searched)),
         searched=searched,
         doc=doc,
         doc_of=attrgetter(*doc),
@@ -218,25 +221,16 @@ def image_from(shape: Shape, values: Sequence[Any]) -> Image:
 
 def decode(shape: Shape, values: Sequence[Any]) -> Noun:
     """A noun from columns in the order of `Shape.columns`."""
-    uid, namespace, name, state, version, created_at, updated_at, reason = values[:8]
-    fields, stored = shape.doc, orjson.loads(values[-1])
-    known = {n: value for n, value in stored.items() if n in fields}
-    if not shape.tuples.isdisjoint(known):
+    known, stored = dict(zip(shape.fields, values, strict=False)), orjson.loads(values[-1])
+    known["reason"], known[shape.cls.state_field] = reason_from(values[7]), shape.state_of[values[3]]
+    if stored.keys() <= shape.doc.keys():
+        known.update(stored)
+    else:
+        known.update((n, value) for n, value in stored.items() if n in shape.doc)
+    if not shape.tuples.isdisjoint(stored):
         for n in shape.tuples & known.keys():
             known[n] = tuple(known[n])
-    for n, value in zip(shape.searched, values[8:-1], strict=True):
-        known[n] = value
-    known[shape.cls.state_field] = shape.state_of[state]
-    return shape.cls(
-        uid=uid,
-        namespace=namespace,
-        name=name,
-        version=version,
-        created_at=created_at,
-        updated_at=updated_at,
-        reason=reason_from(reason),
-        **known,
-    )
+    return shape.cls(**known)
 
 
 @lru_cache(maxsize=4096)

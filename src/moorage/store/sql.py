@@ -40,8 +40,11 @@ class Statement:
         return connection.exec_driver_sql(self.text, tuple(values[name] for name in self.order))
 
     def rows(self, connection: sa.Connection, **values: Any) -> Sequence[Any]:
-        """Execute and fetch everything."""
-        return self.run(connection, **values).fetchall()
+        """Execute and fetch everything, as the driver gives it."""
+        with self.run(connection, **values) as result:
+            assert result.cursor is not None
+            rows: Sequence[Any] = result.cursor.fetchall()
+        return rows
 
 
 @dataclass(frozen=True, slots=True)

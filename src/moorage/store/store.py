@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from moorage.domain.changes import Change, Committed, HistoryRow
-from moorage.domain.errors import Unavailable
+from moorage.domain.errors import MoorageError, Unavailable
 from moorage.domain.nouns import Noun
 from moorage.ports import Clock, Lease
 from moorage.store import feed, leases
@@ -102,6 +102,19 @@ class SqlStore:
         """
         committed: Committed = await self._writer.submit(change)
         return committed
+
+    async def commit_each(self, changes: Sequence[Change]) -> list[Committed | MoorageError]:
+        """Each change as by `commit`, in their order and in few transactions; errors stand where the answer would.
+
+        One that fails for another reason than an error of ours fails them all, as a defect should.
+        """
+        if not changes:
+            return []
+        answers = await self._writer.submit_each(changes)
+        for answer in answers:
+            if isinstance(answer, Exception) and not isinstance(answer, MoorageError):
+                raise answer
+        return answers
 
     async def history(
         self,

@@ -42,7 +42,23 @@ Task = Callable[[sa.Connection, float], Any]
 """Work that needs a write transaction of its own: (connection, now) -> answer."""
 
 
-_Item = tuple[Change | Task, "asyncio.Future[Any]"]
+class _Several:
+    """Who waits for the answers to several changes: given in their order, whatever groups they came into."""
+
+    __slots__ = ("answers", "count", "future")
+
+    def __init__(self, count: int, future: "asyncio.Future[list[Any]]") -> None:
+        self.count = count
+        self.future = future
+        self.answers: list[Any] = []
+
+    def take(self, answer: Any) -> None:
+        self.answers.append(answer)
+        if len(self.answers) == self.count and not self.future.done():
+            self.future.set_result(self.answers)
+
+
+_Item = tuple[Change | Task, "asyncio.Future[Any] | _Several"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +101,16 @@ class Writer:
             self._loop.call_soon(self._hand_over)
         self._waiting.append((work, future))
         return future
+
+    def submit_each(self, changes: Sequence[Change]) -> "asyncio.Future[list[Any]]":
+        """Queue changes; the answer of each (`Committed`, or the error it fails with) in their order."""
+        if self._stopping.is_set():
+            raise Unavailable("the store is closed", retryable=False)
+        several = _Several(len(changes), self._loop.create_future())
+        if not self._waiting:
+            self._loop.call_soon(self._hand_over)
+        self._waiting += [(change, several) for change in changes]
+        return several.future
 
     def _hand_over(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -130,13 +156,15 @@ class Writer:
             self._stopping.set()
 
     def _deliver(self, items: Sequence[_Item], answers: Sequence[Any]) -> None:
-        for (_, future), answer in zip(items, answers, strict=True):
-            if future.done():
+        for (_, waits), answer in zip(items, answers, strict=True):
+            if isinstance(waits, _Several):
+                waits.take(answer)
+            elif waits.done():
                 continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
+            elif isinstance(answer, Exception):
+                waits.set_exception(answer)
             else:
-                future.set_result(answer)
+                waits.set_result(answer)
         self._committed()
 
     def _batch(self, items: Sequence[_Item]) -> list[Any]:

@@ -295,3 +295,28 @@ async def test_a_step_and_a_hold_of_one_change_stand_or_fall_together(store: Sql
     row = await store.get(Worker, "w1")
     assert row is not None
     assert (str(row.state), row.machine, row.version) == ("Pending", None, 1)
+
+
+async def test_of_many_changes_committed_together_only_those_refused_are_not_written(store: SqlStore) -> None:
+    changes = [change(new(worker(f"a{n}")), new(worker(f"b{n}"))) for n in range(40)]
+    changes[7] = change(new(worker("a7")), noted("absent", 3))
+    answers = await soon(store.commit_each(changes))
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, MoorageError)] == [7]
+    assert isinstance(answers[7], StaleVersion)
+    assert len(await store.find(Worker)) == 78  # nothing of the seventh: each change is all or nothing
+    assert await store.commit_each([]) == []
+
+
+async def test_many_changes_committed_together_come_in_their_order_and_see_each_other(store: SqlStore) -> None:
+    answers = await soon(
+        store.commit_each(
+            [
+                change(new(worker("w1")), Hold("m1", "w1", 1, (0,))),
+                change(new(worker("w2")), Hold("m1", "w2", 1, (0,))),
+                change(moved("w1", 1)),
+            ]
+        )
+    )
+    assert [type(answer).__name__ for answer in answers] == ["Committed", "StaleVersion", "Committed"]
+    assert [(w.uid, str(w.state)) for w in await store.find(Worker)] == [("w1", "Preparing")]
+    assert [h["worker"] for h in await store.holdings()] == ["w1"]

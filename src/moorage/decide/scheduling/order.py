@@ -16,7 +16,7 @@ from moorage.domain.nouns import Run, Worker
 from moorage.domain.states import TERMINAL_RUN
 from moorage.domain.written import written_once_by_identity
 
-__all__ = ["Entry", "Line", "Queue", "Unit", "grace_s", "order_key", "ordered", "time_limit_s", "units"]
+__all__ = ["Entry", "Key", "Line", "Queue", "Unit", "grace_s", "order_key", "ordered", "time_limit_s", "units"]
 
 Key = tuple[int, float, int, str]
 

@@ -13,12 +13,13 @@ from moorage.decide.decision import same_reason
 from moorage.decide.scheduling import explain, quota, reserve
 from moorage.decide.scheduling.assign import Outcome, Wait, Why
 from moorage.decide.scheduling.book import Book
-from moorage.decide.scheduling.fleet import devices
+from moorage.decide.scheduling.fleet import devices, seen_gpus
 from moorage.decide.scheduling.gang import Found
 from moorage.decide.scheduling.holders import Holder
 from moorage.decide.scheduling.ledger import Spot
-from moorage.decide.scheduling.order import Entry, Unit, grace_s
+from moorage.decide.scheduling.order import Entry, Key, Unit, grace_s
 from moorage.decide.scheduling.preempt import Plan
+from moorage.decide.scheduling.snapshot import Room
 from moorage.domain.changes import Change, Fence, Hold, Release, Step, Update, Write
 from moorage.domain.nouns import Run
 from moorage.domain.quotas import models_of
@@ -53,23 +54,26 @@ class _Writer:
     fence: Fence | None
     _placements: dict[tuple[int, tuple[str, ...]], dict[str, Any]] = field(default_factory=dict)
     _reasons: dict[tuple[str, int], Reason] = field(default_factory=dict)
+    _seats: dict[int, "_Seat"] = field(default_factory=dict)
     _known_codes: dict[tuple[int, int, int], str] = field(default_factory=dict)
     _waiting_on_quota: set[str] | None = None
     """runs that wait for their quota and were told so"""
 
     def placements(self) -> Iterator[Change]:
-        """A change for each unit that is placed."""
-        for found in self.outcome.placed:
-            yield Change(tuple(self._place(found)), ACTOR, fence=self.fence)
+        """A change for each unit that is placed.
+
+        In the order of the queue: what was submitted together lies together in the store, and is written together.
+        """
+        placed = sorted(self.outcome.placed, key=_turn)
+        return (Change(tuple(self._place(found)), ACTOR, fence=self.fence) for found in placed)
 
     def _place(self, found: Found) -> Iterator[Write]:
         for entry, spot in found:
-            room = self.book.fleet.room(spot.row)
-            worker, machine, epoch = entry.worker, room.machine, entry.worker.epoch + 1
-            gpus = devices(machine, spot.gpus)
+            worker, seat = entry.worker, self._seat(spot.row)
+            epoch, (gpus, models) = worker.epoch + 1, seat.taken(spot.gpus)
             fields = {
-                "machine": machine.uid,
-                "machine_name": machine.name,
+                "machine": seat.machine,
+                "machine_name": seat.name,
                 "epoch": epoch,
                 "gpus": gpus,
                 "handed_over": True,
@@ -77,21 +81,25 @@ class _Writer:
                 "restart_at": None,
                 "placement": None,
             }
-            why = reason("worker.placed", machine=machine.name)
-            yield Update("Worker", worker.uid, worker.version, fields=fields, reason=why)
+            yield Update("Worker", worker.uid, worker.version, fields=fields, reason=seat.why)
             yield Hold(
-                machine=machine.uid,
+                machine=seat.machine,
                 worker=worker.uid,
                 epoch=epoch,
                 gpus=gpus,
                 cpu_milli=spot.cpu_milli,
                 memory_bytes=spot.memory_bytes,
-                limit_cpu_milli=room.limit_cpu_milli,
-                limit_memory_bytes=room.limit_memory_bytes,
+                limit_cpu_milli=seat.limit_cpu_milli,
+                limit_memory_bytes=seat.limit_memory_bytes,
                 namespace=worker.namespace,
-                models=models_of(machine.capacity, gpus),
+                models=models,
                 within_quota=True,
             )
+
+    def _seat(self, row: int) -> "_Seat":
+        if row not in self._seats:
+            self._seats[row] = _Seat.on(self.book.fleet.room(row))
+        return self._seats[row]
 
     # Waits
 
@@ -245,6 +253,48 @@ class _Writer:
             return
         step = Step(WorkerState.STOPPING, "stop_requested", why)
         yield Update("Worker", worker.uid, worker.version, (step,), {"stop": asked, "ready": False})
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """What all who are placed on one machine are told alike.
+
+    Args:
+        gpus: index and model of each GPU, in the order of its bits.
+    """
+
+    machine: str
+    name: str
+    why: Reason
+    limit_cpu_milli: int
+    limit_memory_bytes: int
+    gpus: tuple[tuple[int, str], ...]
+
+    @staticmethod
+    def on(room: Room) -> "_Seat":
+        machine = room.machine
+        indexes = tuple(int(gpu["index"]) for gpu in seen_gpus(machine))
+        return _Seat(
+            machine.uid,
+            machine.name,
+            reason("worker.placed", machine=machine.name),
+            room.limit_cpu_milli,
+            room.limit_memory_bytes,
+            tuple(zip(indexes, models_of(machine.capacity, indexes), strict=True)),
+        )
+
+    def taken(self, word: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Indexes and models of the GPUs whose bits are set, by index."""
+        if word and not word & (word - 1):  # the usual one, without a walk over all
+            index, model = self.gpus[word.bit_length() - 1]
+            return (index,), (model,)
+        found = sorted(gpu for bit, gpu in enumerate(self.gpus) if word >> bit & 1)
+        return tuple(index for index, _ in found), tuple(model for _, model in found)
+
+
+def _turn(found: Found) -> Key:
+    """Whose place in the queue a unit has."""
+    return found[0][0].key
 
 
 def _on_quota(entry: Entry) -> bool:
