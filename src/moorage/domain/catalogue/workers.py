@@ -278,7 +278,6 @@ _RESTARTS = (
         advice="Its last failure says why it keeps ending: mend that, then `moor restart`.",
     ),
     progress("gang.ended", "Stopped with its gang, whose member {worker} ended or was stopped", "worker"),
-    progress("gang.ended", "Stopped with its gang, whose member {worker} ended or was stopped", "worker"),
     progress("gang.restart", "Its gang starts again as a whole: {worker} failed", "worker"),
     waiting("preempt.requeued", "Preempted by {run}; waits to run again", "run"),
     by_person("worker.deleted", "Deleted with its run"),
