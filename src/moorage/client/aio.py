@@ -166,9 +166,9 @@ class AsyncClient:
         answer: Json = await self._session.get(fleet_path("orphans"), limit_s=INVENTORY_S)
         return answer
 
-    async def inventory(self) -> Json:
-        """Everything that machines say is there, beside what should be."""
-        answer: Json = await self._session.get(fleet_path("inventory"), limit_s=INVENTORY_S)
+    async def inventory(self, *, owner: str | None = None) -> Json:
+        """Everything that machines say is there, beside what should be; of one deployment or run, by its uid."""
+        answer: Json = await self._session.get(fleet_path("inventory"), limit_s=INVENTORY_S, owner=owner)
         return answer
 
     async def _first(self, name: str, ask: Callable[[Any], Awaitable[Any]], *others: Any) -> Any:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from moorage.control.asking import Asking
 from moorage.control.launches import digest_of, group_of
-from moorage.decide.providers.drift import Compared, Drift, Intent, MachineLook, Observed, compare
-from moorage.decide.providers.identity import identity_of
+from moorage.control.views import JsonObject, iso
+from moorage.decide.providers.drift import Compared, Drift, Finding, Intent, MachineLook, Observed, compare
+from moorage.decide.providers.identity import Identity, identity_of
 from moorage.decide.serving.phase import OPEN_OPERATION
 from moorage.domain.nouns import Deployment, Machine, Operation, Run, Worker
 from moorage.domain.states import ENDED_WORKER, MachineState, WorkerState
@@ -37,27 +38,58 @@ class Taken:
     names: Mapping[str, str] = field(default_factory=dict)
     """machine uid -> name"""
 
-    def orphans(self) -> list[dict[str, object]]:
+    def orphans(self) -> list[JsonObject]:
         """What nobody means and what needs a person, as the API tells it."""
         telling = (Drift.ORPHAN, Drift.LATE, Drift.NEEDS_ATTENTION)
         return [
             {
                 "provider": PROVIDER,
                 "identity": f.identity or None,
-                "resource_id": f.resource,
+                "resource_id": f.thing.resource if f.thing else None,
                 "machine": self.names.get(f.machine, f.machine),
                 "drift": str(f.drift),
                 "why": f.why,
-                "observed_at": f.observed_at,
+                "observed_at": iso(f.thing.observed_at) if f.thing else None,
                 "inventory_complete": f.machine not in self.compared.incomplete,
             }
             for f in self.compared.findings
             if f.drift in telling
         ]
 
-    def incomplete(self) -> list[dict[str, str]]:
+    def lines(self, owner: str | None = None) -> list[JsonObject]:
+        """Every line, what was found beside what was meant; of one owner (a uid), where that is given."""
+        return [_line(f, self) for f in self.compared.findings if owner is None or f.identity.startswith(f"{owner}/")]
+
+    def incomplete(self) -> list[JsonObject]:
         """Machines that did not tell everything, and why."""
         return [{"machine": self.names.get(uid, uid), "why": why} for uid, why in self.compared.incomplete.items()]
+
+
+def _line(found: Finding, taken: Taken) -> JsonObject:
+    intent, thing = found.intent, found.thing
+    identity = Identity.parse(found.identity)
+    return {
+        "provider": PROVIDER,
+        "machine": taken.names.get(found.machine, found.machine),
+        "drift": str(found.drift),
+        "why": found.why,
+        "identity": found.identity or None,
+        "owner": identity.owner if identity else None,
+        "resource_id": thing.resource if thing else None,
+        "digest": thing.digest or None if thing else None,
+        "observed_at": iso(thing.observed_at) if thing else None,
+        "inventory_complete": found.machine not in taken.compared.incomplete,
+        "intent": None
+        if intent is None
+        else {
+            "kind": intent.kind,
+            "name": intent.name,
+            "identity": intent.identity,
+            "digest": intent.digest,
+            "wanted": intent.wanted,
+            "operation": intent.operation,
+        },
+    }
 
 
 class Inventories:

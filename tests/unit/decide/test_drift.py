@@ -20,7 +20,7 @@ def only(intents=(INTENT,), observed=(THING,), looks=(WHOLE,), tombstones=()):
 
 
 def test_the_exact_identity_and_digest_is_adopted():
-    assert (only().drift, only().resource, only().name) == (Drift.ADOPT, "pid:7", "default/gemma")
+    assert (only().drift, only().thing, only().intent) == (Drift.ADOPT, THING, INTENT)
 
 
 def test_what_is_missing_from_a_complete_inventory_is_created_again():
@@ -67,7 +67,7 @@ def test_absence_just_after_the_start_was_ordered_proves_nothing():
 def test_an_older_placement_beside_the_one_that_is_meant_is_ours_to_remove():
     older = replace(THING, epoch=2, resource="pid:6")
     found = compare((INTENT,), (older, THING), (WHOLE,), ()).findings
-    assert [(f.resource, f.drift) for f in found] == [("pid:6", Drift.LATE), ("pid:7", Drift.ADOPT)]
+    assert [(f.thing.resource, f.drift) for f in found] == [("pid:6", Drift.LATE), ("pid:7", Drift.ADOPT)]
 
 
 def test_what_is_to_end_is_late_while_it_is_seen_and_nothing_once_it_is_gone():

@@ -1,12 +1,13 @@
 """`/orphans` and `/inventory`: what is really on the machines, and what of it nobody means."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
 from moorage.api.deps import Deps
 from moorage.api.errors import json_response
-from moorage.control.inventory import PROVIDER, Taken
+from moorage.control.inventory import Taken
+from moorage.control.views import iso
 
 router = APIRouter(tags=["inventory"])
 
@@ -22,26 +23,17 @@ async def orphans(deps: Deps) -> Response:
 
 
 @router.get("/inventory")
-async def inventory(deps: Deps) -> Response:
-    """Everything that machines say is there, beside what rows say should be."""
+async def inventory(
+    deps: Deps, owner: Annotated[str | None, Query(description="uid of a deployment or run")] = None
+) -> Response:
+    """Everything that machines say is there, beside what rows say should be; of one owner, where that is given."""
     taken = await deps.inventories.take()
-    items = [
-        {
-            "provider": PROVIDER,
-            "machine": taken.names.get(f.machine, f.machine),
-            "identity": f.identity or None,
-            "resource_id": f.resource,
-            "drift": str(f.drift),
-            "why": f.why,
-            "kind": f.kind,
-            "name": f.name,
-            "observed_at": f.observed_at,
-            "inventory_complete": f.machine not in taken.compared.incomplete,
-        }
-        for f in taken.compared.findings
-    ]
-    return json_response({"items": items, **_whole(taken), "next": None})
+    return json_response({"items": taken.lines(owner), **_whole(taken), "next": None})
 
 
 def _whole(taken: Taken) -> dict[str, Any]:
-    return {"observed_at": taken.at, "inventory_complete": taken.compared.complete, "incomplete": taken.incomplete()}
+    return {
+        "observed_at": iso(taken.at),
+        "inventory_complete": taken.compared.complete,
+        "incomplete": taken.incomplete(),
+    }

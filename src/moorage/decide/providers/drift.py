@@ -108,16 +108,21 @@ class MachineLook:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the comparison."""
+    """One line of the comparison.
+
+    Args:
+        identity: of the thing, or of the intent that nothing was found for.
+        machine: uid.
+        why: the row's meaning here, a sentence.
+        intent, thing: what was meant, and what was found; None: nothing.
+    """
 
     drift: Drift
     identity: str
     machine: str
     why: str
-    resource: str | None = None
-    kind: str | None = None
-    name: str | None = None
-    observed_at: float | None = None
+    intent: Intent | None = None
+    thing: Observed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +197,7 @@ def _absent(intent: Intent, look: MachineLook | None) -> list[Finding]:
         drift, why = Drift.PAUSE, f"gone while operation {intent.operation} is at work on it"
     else:
         drift, why = Drift.CREATE, "missing, and its machine told everything that it has"
-    return [Finding(drift, intent.identity, intent.machine, why, None, intent.kind, intent.name)]
+    return [Finding(drift, intent.identity, intent.machine, why, intent)]
 
 
 def _unmeant(thing: Observed, gone: frozenset[str]) -> Finding:
@@ -205,13 +210,4 @@ def _unmeant(thing: Observed, gone: frozenset[str]) -> Finding:
 
 
 def _finding(drift: Drift, thing: Observed, why: str, intent: Intent | None = None) -> Finding:
-    return Finding(
-        drift,
-        thing.identity or (intent.identity if intent else ""),
-        thing.machine,
-        why,
-        thing.resource,
-        intent.kind if intent else None,
-        intent.name if intent else None,
-        thing.observed_at,
-    )
+    return Finding(drift, thing.identity or (intent.identity if intent else ""), thing.machine, why, intent, thing)
