@@ -99,6 +99,10 @@ class Gateways:
         for activity in seen:
             for replica, count in activity.replicas.items():
                 by_replica[replica] = by_replica.get(replica, 0) + count
+        oldest: dict[str, float] = {}
+        for activity, age_s in aged:
+            for replica, request_s in activity.oldest_s.items():
+                oldest[replica] = max(oldest.get(replica, 0.0), request_s + age_s)
         idle = [a.idle_s + age_s for a, age_s in aged if a.idle_s is not None]
         return Demand(
             held=sum(a.held for a in seen),
@@ -106,7 +110,14 @@ class Gateways:
             by_replica=by_replica,
             idle_s=min(idle, default=None),
             known=self.known(),
+            oldest_s=oldest,
         )
+
+    def confirmations(self, number: int) -> dict[str, bool]:
+        """Each gateway that may still route, and whether it holds a table of at least this number."""
+        live = {g.id: g.number >= number for g in self.live()}
+        silent = {} if self.known() else dict.fromkeys(self._expected - live.keys(), False)
+        return dict(sorted((silent | live).items()))
 
 
 def _traffic(activity: EndpointActivity | None) -> tuple[int, int, tuple[tuple[str, int], ...], int]:

@@ -45,7 +45,7 @@ class Split:
     Kept over changes of the table, so that a share holds over all of them.
     """
 
-    __slots__ = ("_copied", "_shared", "active", "candidate", "mirror")
+    __slots__ = ("_copied", "_shared", "active", "candidate", "mirror", "turns")
 
     def __init__(self) -> None:
         self.active: RevisionState | None = None
@@ -54,6 +54,8 @@ class Split:
         """gets requests by its share"""
         self.mirror: RevisionState | None = None
         """gets copies by its share"""
+        self.turns = 0
+        """that were the candidate's"""
         self._shared = Portion()
         self._copied = Portion()
 
@@ -67,6 +69,7 @@ class Split:
         candidate = self.candidate
         if candidate is None or candidate.spec is None or not self._shared.turn(candidate.spec.share):
             return None
+        self.turns += 1
         return candidate
 
     def copy_turn(self) -> "RevisionState | None":
