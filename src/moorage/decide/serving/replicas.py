@@ -174,6 +174,8 @@ def _keep_back(draft: Draft, replica: Replica) -> None:
     why = reason("replica.candidate")
     if draft.row(replica).routed_why != why.to_wire():
         draft.set(replica, routed=False, routed_why=why.to_wire())
+        if draft.row(replica).status is replica.status:  # it was ready before: what is said of it is true again
+            draft.because(replica, reason("replica.ready"))
 
 
 def _withdrawal(worker: Worker) -> Reason:

@@ -12,6 +12,7 @@ from moorage.decide.serving.facts import first_steps
 from moorage.decide.serving.phase import IN_PROMOTION
 from moorage.decide.serving.rollout import rollback as going_back
 from moorage.decide.serving.rollout.closing import end_candidate
+from moorage.decide.serving.rollout.promoting import BEHIND, last_served
 from moorage.decide.serving.rollout.record import rollout_of, terms_of
 from moorage.decide.serving.rollout.roles import candidate_beside
 from moorage.domain.errors import Conflict, NotFound
@@ -93,7 +94,7 @@ def rollback(scene: Scene, ids: Ids, now: float, *, actor: str, text: str | None
     deployment = scene.deployment
     _refuse_unless_served(deployment)
     refuse_below(scene.operations, "rollback", deployment)
-    target = _named(scene, to if to is not None else deployment.previous_revision)
+    target = _named(scene, to) if to is not None else _last(scene)
     if target is None:
         raise Conflict(
             f"deployment {_shown(deployment)} has no earlier revision to go back to",
@@ -106,7 +107,7 @@ def rollback(scene: Scene, ids: Ids, now: float, *, actor: str, text: str | None
     going = next((o for o in scene.operations if _goes_to(o, target.uid)), None)
     if going is not None:
         return _nothing(deployment, target, going.uid)
-    if target.state not in (RevisionState.SUPERSEDED, RevisionState.DRAINING):
+    if target.state not in BEHIND:
         raise Conflict(
             f"revision {target.name} is {target.state} and cannot be gone back to",
             code="never_served" if target.activated_at is None else "revision_over",
@@ -117,6 +118,12 @@ def rollback(scene: Scene, ids: Ids, now: float, *, actor: str, text: str | None
     take_over(draft, scene.operations, "rollback", actor)
     operation = going_back.order(draft, deployment, target, ids, by=actor, text=text)
     return _done(draft, deployment, target, operation)
+
+
+def _last(scene: Scene) -> Revision | None:
+    """The one before, if it can still be had; else the one that served last."""
+    before = next((r for r in scene.revisions if r.uid == scene.deployment.previous_revision), None)
+    return before if before is not None and before.state in BEHIND else last_served(scene.revisions)
 
 
 def _goes_to(operation: Operation, revision: str) -> bool:

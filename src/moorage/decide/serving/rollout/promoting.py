@@ -6,7 +6,7 @@ decision is made again. Routes derive from these rows, so the next routing gener
 the active revision keeps its own. Withdrawal of the old replicas is asked for by stage `scale` of the same decision.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moorage.decide.decision import Draft
@@ -16,6 +16,9 @@ from moorage.decide.serving.rollout.roles import live_replicas
 from moorage.domain.nouns import Deployment, Revision
 from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import RevisionState
+
+BEHIND = (RevisionState.DRAINING, RevisionState.SUPERSEDED)
+"""States of a revision that served and was replaced."""
 
 
 def promote(draft: Draft, deployment: Deployment, candidate: Revision, active: Revision, rollout: Rollout) -> None:
@@ -48,7 +51,7 @@ def promote(draft: Draft, deployment: Deployment, candidate: Revision, active: R
         deployment,
         active_revision=candidate.uid,
         candidate_revision=None,
-        previous_revision=active.uid,
+        previous_revision=_previous(draft, candidate, active, rollout),
         spec=with_revision(current.spec, chosen.spec),
         rollout=_window(draft, deployment, candidate, active, rollout),
         queued={k: v for k, v in current.queued.items() if "/" not in k},
@@ -60,6 +63,20 @@ def promote(draft: Draft, deployment: Deployment, candidate: Revision, active: R
         initial_scale_reached=True,
     )
     _route(draft, candidate)
+
+
+def _previous(draft: Draft, candidate: Revision, active: Revision, rollout: Rollout) -> str | None:
+    """What the next rollback goes to: the one replaced now; after a rollback not that one, but what served before."""
+    if rollout.kind != "rollback":
+        return active.uid
+    earlier = last_served(draft.of(Revision), (candidate.uid, active.uid))
+    return earlier.uid if earlier is not None else None
+
+
+def last_served(revisions: Iterable[Revision], but: tuple[str, ...] = ()) -> Revision | None:
+    """Of those that can be gone back to the one that served last."""
+    behind = [r for r in revisions if r.state in BEHIND and r.uid not in but]
+    return max(behind, key=lambda r: (r.activated_at or 0.0, r.number), default=None)
 
 
 def with_revision(spec: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +96,8 @@ def _window(
     draft: Draft, deployment: Deployment, candidate: Revision, active: Revision, rollout: Rollout
 ) -> dict[str, Any] | None:
     """For a while after a rollout the guard looks on; going back has no window, so it never swings."""
-    window_s = terms_of(draft.row(deployment)).window_s
+    terms = terms_of(draft.row(deployment))
+    window_s = terms.window_s if terms.guard.get("enabled", True) else 0.0
     if rollout.kind != "rollout" or window_s <= 0:
         return None
     return Rollout(

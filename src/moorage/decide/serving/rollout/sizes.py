@@ -33,12 +33,13 @@ def wanted_sizes(draft: Draft, deployment: Deployment) -> dict[str, int]:
 
 
 def needed_to_move(draft: Draft, deployment: Deployment) -> int:
-    """Ready replicas that a candidate must have before requests go to it: never fewer than hold the load."""
+    """Ready replicas that a candidate must have before requests go to it: as many as carry the load now."""
     deployment = draft.row(deployment)
-    size = max(min(desired_replicas(deployment), limits.REPLICAS_MAX), 1)
-    if deployment.active_revision is None or not ready_replicas(draft, deployment.active_revision):
-        return 1
-    return max(1, size // 2) if terms_of(deployment).replace else size
+    size = min(desired_replicas(deployment), limits.REPLICAS_MAX)
+    if terms_of(deployment).replace:
+        size //= 2
+    carrying = len(ready_replicas(draft, deployment.active_revision)) if deployment.active_revision else 0
+    return max(1, min(size, carrying))
 
 
 def has_capacity(draft: Draft, deployment: Deployment, candidate: Revision) -> bool:

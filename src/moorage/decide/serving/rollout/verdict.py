@@ -5,6 +5,7 @@ evidence it was made on. A decision is about exactly two revisions: `baseline` n
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from moorage.decide.decision import Draft
@@ -31,6 +32,8 @@ def judge_now(
     serves = window or bool(ready_replicas(draft, active.uid))
     baseline = active if serves else None
     facts = synthetic.facts_of(current, baseline, draft.row(candidate), candidate_ready=ready)
+    if window:  # clients are there to measure, whatever could be sent
+        facts = replace(facts, applicable=True)
     policy = Policy.of(terms_of(current).guard)
     of_active, of_candidate = draft.row(active).evidence, draft.row(candidate).evidence
     seen, other = comparable(of_active, of_candidate, kind, policy.minimum_requests)

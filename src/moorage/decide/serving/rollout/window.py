@@ -6,14 +6,13 @@ promoted revision that failed and has nothing ready does. A rollback has no wind
 
 from moorage.decide.decision import Draft, Ids
 from moorage.decide.serving.rollout import rollback
+from moorage.decide.serving.rollout.promoting import BEHIND
 from moorage.decide.serving.rollout.record import Rollout, rollout_of
 from moorage.decide.serving.rollout.roles import ready_replicas, revision_row
 from moorage.decide.serving.rollout.verdict import judge_now, keep, rejects, said
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.nouns import Deployment, Revision
-from moorage.domain.states import DeploymentStatus, RevisionState
-
-BEHIND = (RevisionState.DRAINING, RevisionState.SUPERSEDED)
+from moorage.domain.states import DeploymentStatus
 
 
 def watch(draft: Draft, snapshot: ServingSnapshot, ids: Ids) -> None:
