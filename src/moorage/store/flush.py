@@ -5,7 +5,7 @@ In that order a name or a GPU given up in the group is free for whoever takes it
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache
 from itertools import zip_longest
 from operator import attrgetter
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from moorage.store.group import HISTORY, Group
-from moorage.store.rows import Image
+from moorage.store.rows import Image, Shape
 from moorage.store.sql import Sql
 
 NOTIFY_CHANNEL = "moorage_history"
@@ -67,7 +67,7 @@ class Flusher:
                 if names is not last_names or row.shape is not last_shape:
                     last_names, last_shape = names, row.shape
                     rows = updated.setdefault((row.shape.kind, names), [])
-                    values = _VALUES.get(names) or partial(_values, names)
+                    values = _values(row.shape, names)
                 rows.append(values(row))
         tables = self._sql.tables.nouns
         for kind, rows in deleted.items():
@@ -122,18 +122,27 @@ def _changed(old: Image, new: Image) -> tuple[str, ...]:
     names = _NAMES[new.state != old.state, new.reason is not old.reason, new.doc is not old.doc]
     if new.name != old.name or new.namespace != old.namespace:
         names += ("namespace", "name")
-    if new.searched is not old.searched:
-        pairs = zip(new.shape.searched, old.searched, new.searched, strict=True)
-        names += tuple(name for name, was, value in pairs if was != value)
     if new.shape.claims_name and new.live != old.live:
         names += ("live",)
+    if new.searched != old.searched:
+        pairs = zip(new.shape.searched, old.searched, new.searched, strict=True)
+        names += tuple(name for name, was, value in pairs if was != value)
     return names
 
 
-def _values(names: tuple[str, ...], row: Image) -> tuple[Any, ...]:
-    """Values of `names`, then the uid."""
-    searched = row.shape.searched
-    return (*(row.get(n) if n in searched else getattr(row, n) for n in names), row.uid)
+@lru_cache(maxsize=256)
+def _values(shape: Shape, names: tuple[str, ...]) -> Callable[[Image], tuple[Any, ...]]:
+    """Reads the values of `names`, the searched ones last, then the uid, off a row."""
+    plain = attrgetter(*(n for n in names if n not in shape.places), "uid")
+    places = tuple(shape.places[n] for n in names if n in shape.places)
+    if not places:
+        return plain
+
+    def read(row: Image) -> tuple[Any, ...]:
+        *values, uid = plain(row)
+        return (*values, *(row.searched[place] for place in places), uid)
+
+    return read
 
 
 _NAMES = {
@@ -143,6 +152,3 @@ _NAMES = {
     for doc in (False, True)
 }
 """Columns to set where no other column differs, which is nearly always, by what differs."""
-
-_VALUES = {names: attrgetter(*names, "uid") for names in _NAMES.values()}
-"""`_values` of these, in one call."""

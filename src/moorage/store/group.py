@@ -39,6 +39,27 @@ HoldingKey = tuple[str, int]
 
 
 @dataclass(slots=True)
+class Taken:
+    """What is held of one machine."""
+
+    gpus: set[int] = field(default_factory=set)
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    def take(self, hold: Hold) -> None:
+        """It is held from now on."""
+        self.gpus.update(hold.gpus)
+        self.cpu_milli += hold.cpu_milli
+        self.memory_bytes += hold.memory_bytes
+
+    def give(self, hold: Hold) -> None:
+        """It is not held any more."""
+        self.gpus.difference_update(hold.gpus)
+        self.cpu_milli -= hold.cpu_milli
+        self.memory_bytes -= hold.memory_bytes
+
+
+@dataclass(slots=True)
 class Group:
     """What one transaction knows and will write.
 
@@ -53,7 +74,8 @@ class Group:
         names: live names and who has them.
         keys: idempotency keys: (intent, result as JSON).
         leases: generation of each held lease.
-        held_before, held: holdings as loaded and as changed, with their keys by machine and by worker.
+        held_before, held: holdings as loaded and as changed.
+        held_on, held_by: what is held of each machine; the keys of each worker's holdings.
         used: what namespaces with a quota hold and have, by resource; only of those whose use the group adds to.
         limits: quotas by namespace, each with the row it was read from.
         buried: uids that were removed for good.
@@ -70,7 +92,7 @@ class Group:
     leases: dict[str, int] = field(default_factory=dict)
     held_before: dict[HoldingKey, Hold] = field(default_factory=dict)
     held: dict[HoldingKey, Hold] = field(default_factory=dict)
-    held_on: dict[str, set[HoldingKey]] = field(default_factory=dict)
+    held_on: dict[str, Taken] = field(default_factory=dict)
     held_by: dict[str, set[HoldingKey]] = field(default_factory=dict)
     used: dict[str, dict[str, int]] = field(default_factory=dict)
     limits: dict[str, tuple[Image, Amounts]] = field(default_factory=dict)
@@ -100,13 +122,16 @@ class Group:
         """Note a holding."""
         key = (hold.worker, hold.epoch)
         self.held[key] = hold
-        self.held_on.setdefault(hold.machine, set()).add(key)
+        here = self.held_on.get(hold.machine)
+        if here is None:
+            here = self.held_on[hold.machine] = Taken()
+        here.take(hold)
         self.held_by.setdefault(hold.worker, set()).add(key)
 
     def let_go(self, key: HoldingKey) -> Hold | None:
         """Forget a holding, if there is one; it is the answer."""
         hold = self.held.pop(key, None)
         if hold is not None:
-            self.held_on[hold.machine].discard(key)
+            self.held_on[hold.machine].give(hold)
             self.held_by[hold.worker].discard(key)
         return hold

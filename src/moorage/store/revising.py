@@ -96,11 +96,12 @@ def _with_fields(old: Image, fields: Mapping[str, Any], now: float) -> Image:
     root, doc = old.root, old.doc
     if fields:
         if not fields.keys() <= shape.doc.keys():
-            fields = dict(fields)
+            fields, places, values = dict(fields), shape.places, list(searched)
             namespace, name = fields.pop("namespace", namespace), fields.pop("name", name)
-            if not fields.keys().isdisjoint(shape.searched):
-                searched = tuple(fields.pop(c, v) for c, v in zip(shape.searched, searched, strict=True))
-                root = shape.root(old.uid, searched)
+            for column in fields.keys() & places.keys():
+                values[places[column]] = fields.pop(column)
+            searched = tuple(values)
+            root = shape.root(old.uid, searched)
         if fields:
             doc = merged(old, fields)
     return Image(

@@ -32,14 +32,14 @@ FIXED = ("uid", "namespace", "name", "state", "version", "created_at", "updated_
 _PROTECTED = frozenset({"uid", "version", "created_at", "updated_at", "reason"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """How one noun is stored.
 
     Args:
         state_of: its states by their words.
         fields: the fields of `columns`, without `doc`.
-        searched: fields with a column of their own.
+        searched, places: fields with a column of their own, and where each stands among them.
         doc: fields kept in the `doc` column, each with its default; `doc_of` reads them off a row.
         tuples: those of `doc` that are tuples in the noun and lists in JSON.
         settable: fields that an `Update` may set.
@@ -54,6 +54,7 @@ class Shape:
     state_of: Mapping[str, StrEnum]
     fields: tuple[str, ...]
     searched: tuple[str, ...]
+    places: Mapping[str, int]
     doc: Mapping[str, Any]
     doc_of: Callable[[Noun], tuple[Any, ...]]
     tuples: frozenset[str]
@@ -68,7 +69,10 @@ class Shape:
 
     def root(self, uid: str, searched: tuple[Any, ...]) -> str:
         """The uid under which the history of everything that belongs together is read."""
-        return next((str(searched[place]) for place in self.roots if searched[place]), uid)
+        for place in self.roots:
+            if searched[place]:
+                return str(searched[place])
+        return uid
 
 
 @dataclass(slots=True)
@@ -158,6 +162,7 @@ def shape_of(cls: type[Noun]) -> Shape:
         state_of={str(state): state for state in hints[cls.state_field]},
         fields=tuple(cls.state_field if n == "state" else n for n in (*FIXED, *searched)),
         searched=searched,
+        places={n: place for place, n in enumerate(searched)},
         doc=doc,
         doc_of=attrgetter(*doc),
         tuples=frozenset(n for n in doc if getattr(hints[n], "__origin__", None) is tuple),
