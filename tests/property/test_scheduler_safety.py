@@ -219,7 +219,7 @@ def test_what_why_proposes_happens_when_it_is_done(acts: list[tuple[str, Any]]) 
         life.act(word, value)
     book = life.world.book()
     outcome: Outcome = decide(book, life.world.now)
-    for wait in outcome.waits[:3]:
+    for wait in list(outcome.waits)[:3]:
         for remedy in whatif.remedies(book, wait.unit, life.world.now):
             changed = _made_in_the_world(life.world, wait.unit, remedy.change)
             if changed is None:

@@ -5,13 +5,15 @@ is verified by running it again with the change made (`decide/scheduling/whatif`
 """
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from moorage.control.keeping import FleetKeeper
+from moorage.control.scaling import last_reason
 from moorage.control.scheduling import load_book
+from moorage.control.views import iso
 from moorage.control.views_serving import open_operation
 from moorage.decide.scheduling import explain, whatif
 from moorage.decide.scheduling.assign import Outcome, decide
@@ -19,7 +21,7 @@ from moorage.decide.scheduling.book import Book
 from moorage.decide.scheduling.order import Entry, Unit
 from moorage.decide.scheduling.turn import Turn
 from moorage.decide.scheduling.writes import wait_reason
-from moorage.decide.serving.phase import deployment_phase
+from moorage.decide.serving.phase import deployment_phase, desired_replicas
 from moorage.decide.serving.readiness import first_unready
 from moorage.domain.catalogue import ANOTHER_NAMESPACE
 from moorage.domain.errors import NotFound
@@ -73,6 +75,11 @@ class Explanation:
         answer["replicas"] = [
             {"name": r.name, "status": str(r.status), "reason": _wire(r.reason), "routed": r.routed} for r in alive
         ]
+        answer["scaling"] = {
+            "desired": desired_replicas(deployment),
+            "reason": last_reason(deployment).to_wire(),
+            "since": iso((deployment.scaling or {}).get("since")),
+        }
         if deployment.last_failure:
             answer["last_failure"] = dict(deployment.last_failure)
         return answer
@@ -133,10 +140,10 @@ def waiting_answer(book: Book, entry: Entry, now: float) -> Answer:
 
 def _queue(book: Book, entry: Entry) -> Answer:
     """Its place among all that waits, and who is before it; work of other namespaces is not named."""
-    before = list(takewhile(lambda other: other is not entry, book.queue))
-    mine = entry.run.namespace
-    ahead = [e.worker.name if e.worker.namespace == mine else ANOTHER_NAMESPACE for e in before[:AHEAD_MAX]]
-    return {"position": len(before) + 1, "ahead": ahead}
+    before, mine = book.queue.place(entry), entry.run.namespace
+    first = islice(book.queue, min(before, AHEAD_MAX))
+    ahead = [e.worker.name if e.worker.namespace == mine else ANOTHER_NAMESPACE for e in first]
+    return {"position": before + 1, "ahead": ahead}
 
 
 def grouped(outcome: Outcome, entry: Entry) -> list[Answer]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from moorage.control.drives import with_drives
 from moorage.decide.scheduling.book import Book, room_of
-from moorage.decide.scheduling.order import Queue
+from moorage.decide.scheduling.queued import Queue
 from moorage.decide.scheduling.snapshot import Room, labels_of, owners_of
 from moorage.domain.changes import Change, HistoryRow, Update
 from moorage.domain.nouns import Deployment, Machine, Namespace, Run, Worker

@@ -13,6 +13,7 @@ from moorage.decide.scheduling.assign import Outcome, decide
 from moorage.decide.scheduling.book import Book
 from moorage.decide.scheduling.policies import Policy
 from moorage.decide.scheduling.snapshot import Room
+from moorage.decide.scheduling.waiting import Waits
 from moorage.decide.scheduling.writes import changes
 from moorage.domain.changes import Hold, Update
 from moorage.domain.lifecycles import WORKER
@@ -121,7 +122,7 @@ class Cluster:
 
     def commit(self, outcome: Outcome, now: float) -> Did:
         """Its placements and preemptions, as a store and agents would carry them out."""
-        plans = tuple(wait for wait in outcome.waits if wait.plan is not None)
+        plans = Waits.of(wait for wait in outcome.waits.single if wait.plan is not None)
         placed: list[Worker] = []
         stopping: list[tuple[Worker, float]] = []
         for change in changes(self.book, replace(outcome, waits=plans), now):

@@ -7,19 +7,23 @@ no head. One plan of preemption is made a cycle, so that each sees what the one 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from moorage.decide.scheduling import bulk, preempt, reserve
 from moorage.decide.scheduling.book import Book
-from moorage.decide.scheduling.bulk import Fill
+from moorage.decide.scheduling.bulk import BULK_MIN, Fill
 from moorage.decide.scheduling.feasible import takes, with_fabric
+from moorage.decide.scheduling.fleet import Bools, Ints
 from moorage.decide.scheduling.gang import Finder, Found
 from moorage.decide.scheduling.holders import NEVER, START_S, UNKNOWN, Ending, is_service
 from moorage.decide.scheduling.ledger import Ledger, Spot
-from moorage.decide.scheduling.order import Entry, Unit, units
+from moorage.decide.scheduling.line import Line, Way, line_of
+from moorage.decide.scheduling.order import Entry, Unit
 from moorage.decide.scheduling.policies import Policy
 from moorage.decide.scheduling.quota import Budget
 from moorage.decide.scheduling.reserve import Head, Reservation, Signature
 from moorage.decide.scheduling.score import Mix
-from moorage.decide.scheduling.waiting import Outcome, Wait, Why
+from moorage.decide.scheduling.waiting import Outcome, Same, Wait, Waits, Why
 from moorage.domain.states import WorkerState
 
 __all__ = ["TRIES_MAX", "Outcome", "Wait", "Why", "decide"]
@@ -31,20 +35,20 @@ waits a cycle longer for its reservation; each look simulates the fleet some twe
 
 def decide(book: Book, now: float, policy: Policy = Policy.FGD, draw: int = 0) -> Outcome:
     """Place what fits, and say what everything else waits for; `policy` and its `draw` are for comparisons."""
-    work, line = begin(book, now, policy, draw)
-    work.walk(line)
+    work = begin(book, now, policy, draw)
+    work.walk()
     return work.outcome()
 
 
-def begin(book: Book, now: float, policy: Policy = Policy.FGD, draw: int = 0) -> "tuple[Pass, tuple[Unit, ...]]":
-    """A cycle that has looked at nobody yet, and whom it is to look at, in order."""
-    line = units(book.queue, book.holders.by_run, now)
-    work = Pass(book, now, Ledger(book.fleet), Mix.of(book.requests().items(), policy, draw))
+def begin(book: Book, now: float, policy: Policy = Policy.FGD, draw: int = 0) -> "Pass":
+    """A cycle that has looked at nobody yet."""
+    line = line_of(book.queue, book.holders.by_run, now)
+    work = Pass(book, now, line, Ledger(book.fleet), Mix.of(book.requests().items(), policy, draw))
     work.keep()
-    work.budget.settle(line.units)
+    work.budget.settle(line)
     if line.wake_at is not None:
         work.deadlines.append(line.wake_at)
-    return work, line.units
+    return work
 
 
 @dataclass(slots=True)
@@ -53,6 +57,8 @@ class Pass:
 
     book: Book
     now: float
+    line: Line
+    """whom it is to look at"""
     ledger: Ledger
     mix: Mix
     near: Finder = field(init=False)
@@ -62,14 +68,18 @@ class Pass:
     head: Head | None = None
     placed: list[Found] = field(default_factory=list)
     fills: list[Fill] = field(default_factory=list)
-    waits: list[Wait] = field(default_factory=list)
+    waits: Waits = field(init=False)
     deadlines: list[float] = field(default_factory=list)
     budget: Budget = field(init=False)
     _kept: dict[str, list[Reservation]] = field(default_factory=dict)
     _unplaced: set[str] = field(default_factory=set)
     """runs whose gang did not get its places"""
-    _alike: dict[tuple[int, int], Wait] = field(default_factory=dict)
-    """by ask and priority: what plain workers wait for whom no machine is left for"""
+    _like: Ints = field(init=False)
+    """by number of workers alike: which of `waits.known` they wait for; -1: not known"""
+    _hurried: Bools = field(init=False)
+    """by the same: whether the head's own room may do for those that end early"""
+    _places: Ints = field(init=False)
+    """0, 1, 2, …: places in the line"""
     _hopeless: set[Signature] = field(default_factory=set)
     _tries: int = 0
     _planned: bool = False
@@ -80,17 +90,22 @@ class Pass:
     def __post_init__(self) -> None:
         self.near = self.far = Finder(self.ledger, self.mix)
         self.budget = Budget.of(self.book.fleet, self.book.limits, self.book.usage)
+        self.waits = Waits(self.line)
+        self._like = np.full(len(self.line.alikes), -1)
+        self._hurried = np.zeros(len(self.line.alikes), np.bool_)
+        self._places = np.arange(len(self.line.units))
 
     def copy(self) -> "Pass":
         """Another one at the same point; what it goes on to do changes nothing here."""
-        other = Pass(self.book, self.now, self.ledger.copy(), self.mix)
+        other = Pass(self.book, self.now, self.line, self.ledger.copy(), self.mix)
         other.near = self.near.on(other.ledger)
         other.far = other.near if self.far is self.near else self.far.on(self.far.ledger.copy())
         other.head, other.budget = self.head, self.budget.copy()
         other.placed, other.fills, other._ends = list(self.placed), list(self.fills), list(self._ends)
-        other.waits, other.deadlines = list(self.waits), list(self.deadlines)
+        other.waits, other.deadlines = self.waits.copy(), list(self.deadlines)
         other._kept = {owner: list(kept) for owner, kept in self._kept.items()}
-        other._unplaced, other._hopeless, other._alike = set(self._unplaced), set(self._hopeless), dict(self._alike)
+        other._unplaced, other._hopeless = set(self._unplaced), set(self._hopeless)
+        other._like, other._hurried = self._like.copy(), self._hurried.copy()
         other._tries, other._planned, other._ending_then = self._tries, self._planned, self._ending_then
         if self._future is not None:
             other._future = (self._future[0], dict(self._future[1]))
@@ -99,7 +114,7 @@ class Pass:
     def outcome(self) -> Outcome:
         """What was decided so far."""
         later = min((at for at in self.deadlines if at > self.now), default=None)
-        done = tuple(self.placed), tuple(self.fills), tuple(self.waits)
+        done = tuple(self.placed), tuple(self.fills), self.waits
         return Outcome(*done, later, self.far.ledger, self.head)
 
     # Keep
@@ -113,79 +128,77 @@ class Pass:
 
     # The queue
 
-    def walk(self, line: Sequence[Unit]) -> None:
-        """Every unit in its turn; long stretches in which the order cannot matter at once."""
-        at = 0
-        while at < len(line):
-            end = self._stretch(line, at)
-            if end - at < bulk.BULK_MIN:
-                self.look(line[at])
-                at += 1
+    def walk(self, end: int | None = None) -> None:
+        """Every unit in its turn, or those before a place; workers alike that wait are told so at once."""
+        end = len(self.line.units) if end is None else end
+        for at, stop, way in self.line.stretches(end, self.budget.limits):
+            if way is Way.APART:
+                for unit in self.line.units[at:stop]:
+                    self.look(unit)
             else:
-                self._walk_stretch(line[at:end])
-                at = end
+                self._walk_alike(at, stop, bulk=way is Way.FREE)
 
-    def _stretch(self, line: Sequence[Unit], at: int) -> int:
-        """Where the plain workers of one priority that begin here end; `at` when what is there is not plain."""
-        priority, end = line[at].priority, at
-        while end < len(line) and self._plain(line[end]) and line[end].priority == priority:
-            end += 1
-        return end
-
-    def _plain(self, unit: Unit) -> bool:
-        entry = unit.members[0]
-        if self.budget.limits and entry.run.namespace in self.budget.limits:
-            return False
-        return entry.plain and not unit.beyond and entry.worker.uid not in self._kept
-
-    def _walk_stretch(self, stretch: Sequence[Unit]) -> None:
-        """The first alone; if it fits, in bulk as far as all fit; and again without the asks that are spent then."""
-        at = 0
-        while at < len(stretch):
-            at = self._past_spent(stretch, at)
-            if at == len(stretch):
-                return
-            self.look(stretch[at])
-            fitted = id(stretch[at].members[0].ask) not in self.far.spent
+    def _walk_alike(self, at: int, end: int, *, bulk: bool) -> None:
+        """The first alone; if it fits, in bulk as far as all fit; and again without those that nothing is left for."""
+        while (at := at + self._past_known(self._places[at:end])) < end:
+            unit = self.line.units[at]
+            self._look_alike(at)
             at += 1
-            if fitted and len(stretch) - at >= bulk.BULK_MIN:
-                at = self._in_bulk(stretch, at)
+            if bulk and id(unit.members[0].ask) not in self.far.spent and end - at >= BULK_MIN:
+                at = self._in_bulk(at, end)
 
-    def _past_spent(self, stretch: Sequence[Unit], at: int) -> int:
-        """Past the units that no machine is left for; they wait, or end before the head starts.
+    def _look_alike(self, at: int) -> None:
+        """Look at one, and note what all alike wait for: room only shrinks, and who has no reservation gets none."""
+        unit, number = self.line.units[at], int(self.line.alike[at])
+        self.look(unit)
+        wait = self.waits.last
+        if wait is None or wait.unit is not unit or wait.why not in (Why.ROOM, Why.BEHIND, Why.QUOTA):
+            return
+        self._like[number] = len(self.waits.known)
+        self.waits.known.append(wait)
+        self._hurried[number] = wait.why is not Why.QUOTA and id(unit.members[0].ask) not in self.near.spent
 
-        What one of them waits for, all alike do: room only shrinks, and who has no reservation now gets none later.
-        """
-        far, keeping, known = self.far.spent, self.book.queue.keeping, self._alike
-        while at < len(stretch):
-            unit = stretch[at]
-            entry = unit.members[0]
-            if id(entry.ask) not in far:
+    def _past_known(self, places: Ints) -> int:
+        """How many, from the first on, wait for what is known; they are told so."""
+        self._forget_moved()
+        at, some = 0, BULK_MIN
+        while at < len(places):
+            here = places[at : at + some]
+            like = self._like[self.line.alike[here]]
+            known = (like >= 0) & ~self._may_end_before_head(here)
+            count = len(known) if known.all() else int(known.argmin())
+            if count:
+                self.waits.extend(Same(here[:count], like[:count]))
+            at += count
+            if count < len(known):
                 break
-            at += 1
-            wait = known.get((id(entry.ask), entry.key[0]))
-            if wait is None or entry.key[3] in keeping or self._may_end_before_head(entry):
-                self.look(unit)
-                self._note_alike(unit, entry)
-            else:
-                self.waits.append(Wait(unit, wait.why, behind=wait.behind))
+            some *= 4
         return at
 
-    def _may_end_before_head(self, entry: Entry) -> bool:
-        """Whether the head's own room is to be tried for it."""
-        if self.head is None or self.head.start is None or entry.limit_s is None or id(entry.ask) in self.near.spent:
-            return False
-        return self._end_of(entry) <= self.head.start
+    def _may_end_before_head(self, places: Ints) -> Bools:
+        """For whom the head's own room is to be tried."""
+        if self.head is None or self.head.start is None:
+            return np.zeros(len(places), np.bool_)
+        slack = self.head.start - self.now - START_S
+        found: Bools = self._hurried[self.line.alike[places]] & (self.line.limit[places] <= slack)
+        return found
 
-    def _note_alike(self, unit: Unit, entry: Entry) -> None:
-        wait = self.waits[-1] if self.waits else None
-        if wait is not None and wait.unit is unit and wait.why in (Why.ROOM, Why.BEHIND):
-            self._alike[id(entry.ask), entry.key[0]] = wait
+    def _forget_moved(self) -> None:
+        """Of a namespace that holds more than it did, what its work waits for is to be found anew."""
+        if not self.budget.moved:
+            return
+        for number, alike in enumerate(self.line.alikes):
+            if alike is not None and alike.namespace in self.budget.moved:
+                self._like[number] = -1
+        self.budget.moved.clear()
 
-    def _in_bulk(self, stretch: Sequence[Unit], at: int) -> int:
+    def _in_bulk(self, at: int, end: int) -> int:
         """Place what fits of the units that follow; returns where to go on."""
-        rest = [u for u in stretch[at:] if id(u.members[0].ask) not in self.far.spent]
-        fills, count = bulk.place(self.far.ledger, rest, self.mix)
+        left = np.array([one is not None and id(one.ask) not in self.far.spent for one in self.line.alikes])
+        places = self._places[at:end]
+        open_ = left[self.line.alike[places]]
+        rest = places[open_]
+        fills, count = bulk.place(self.far.ledger, self.line, rest, self.mix)
         if not count:
             return at
         self.fills += fills
@@ -193,16 +206,12 @@ class Pass:
             for found in (one for fill in fills for one in fill.found()):
                 for entry, spot in found:
                     self.near.ledger.take(spot, entry.owners)
-        spent = self.far.spent
-        while at < len(stretch):
-            if id(stretch[at].members[0].ask) in spent:
-                self.look(stretch[at])
-            elif count:
-                count -= 1
-            else:
-                break
-            at += 1
-        return at
+        stop = int(rest[count]) if count < len(rest) else end
+        spent = places[: stop - at][~open_[: stop - at]]
+        while (passed := self._past_known(spent)) < len(spent):
+            self._look_alike(int(spent[passed]))
+            spent = spent[passed + 1 :]
+        return stop
 
     # One unit
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from moorage.decide.scheduling.fleet import Fleet
 from moorage.decide.scheduling.holders import Holders
-from moorage.decide.scheduling.order import Queue
+from moorage.decide.scheduling.queued import Queue
 from moorage.decide.scheduling.quota import Usage
 from moorage.decide.scheduling.snapshot import Request, Room, SchedulingSnapshot
 from moorage.domain.nouns import Run, Worker

@@ -15,7 +15,9 @@ from moorage.decide.scheduling.feasible import mask
 from moorage.decide.scheduling.fleet import Bits, Ints
 from moorage.decide.scheduling.gang import Found
 from moorage.decide.scheduling.ledger import Ledger, Spot
-from moorage.decide.scheduling.order import Entry, Unit
+from moorage.decide.scheduling.line import Line
+from moorage.decide.scheduling.order import Entry
+from moorage.decide.scheduling.queued import Alike
 from moorage.decide.scheduling.score import Mix, keys
 from moorage.decide.scheduling.snapshot import Ask
 
@@ -48,52 +50,65 @@ class Fill:
             yield [(entry, Spot(row, word, cpu, memory))]
 
 
-def place(ledger: Ledger, units: Sequence[Unit], mix: Mix) -> tuple[list[Fill], int]:
-    """Room for the longest beginning of these units that was found to fit whole, taken from the ledger; its length."""
+def place(ledger: Ledger, line: Line, where: Ints, mix: Mix) -> tuple[list[Fill], int]:
+    """Room for the longest beginning of some units that was found to fit whole, taken from the ledger; its length.
+
+    Args:
+        where: their places in the line; each is plain.
+    """
     placed: list[Fill] = []
-    at, size = 0, len(units)
-    while size >= BULK_MIN and at < len(units):
-        fills = _all(ledger, units[at : at + size], mix)
+    at, size = 0, len(where)
+    while size >= BULK_MIN and at < len(where):
+        fills = _all(ledger, line, where[at : at + size], mix)
         if fills is None:
             size //= 2
             continue
         placed += fills
         at += size
-        size = min(size, len(units) - at)
+        size = min(size, len(where) - at)
     return placed, at
 
 
-def _all(ledger: Ledger, units: Sequence[Unit], mix: Mix) -> list[Fill] | None:
+def _all(ledger: Ledger, line: Line, where: Ints, mix: Mix) -> list[Fill] | None:
     """Room for all of them, taken; or None, and nothing taken."""
-    alike: dict[int, list[Entry]] = {}
-    for unit in units:
-        entry = unit.members[0]
-        alike.setdefault(id(entry.ask), []).append(entry)
     before = ledger.cpu.copy(), ledger.memory.copy(), ledger.gpus.copy()
-    fills: list[Fill] = []
-    for entries in alike.values():
-        fill = _fill(ledger, entries[0].ask, entries, mix)
-        if fill is None:
+    found: list[tuple[Ints, Ints, Bits]] = []
+    for alike, some in _by_alike(line, where):
+        room = _fill(ledger, alike.ask, len(some), mix)
+        if room is None:
             ledger.cpu, ledger.memory, ledger.gpus = before
             return None
-        fills.append(fill)
-    return fills
+        found.append((some, *room))
+    return [Fill([line.units[at].members[0] for at in some.tolist()], rows, words) for some, rows, words in found]
 
 
-def _fill(ledger: Ledger, ask: Ask, entries: Sequence[Entry], mix: Mix) -> Fill | None:
+def _by_alike(line: Line, where: Ints) -> Iterator[tuple[Alike, Ints]]:
+    """Places of units alike together, in the order in which each kind is seen first."""
+    numbers = line.alike[where]
+    order = np.argsort(numbers, kind="stable")
+    begins = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    kinds = sorted(np.split(where[order], begins[1:]), key=lambda some: int(some[0]))
+    for some in kinds:
+        alike = line.alikes[line.alike[some[0]]]
+        if alike is not None:
+            yield alike, some
+
+
+def _fill(ledger: Ledger, ask: Ask, count: int, mix: Mix) -> tuple[Ints, Bits] | None:
+    """A machine and GPUs for each of so many workers, taken; or None, and nothing taken."""
     rows = np.flatnonzero(mask(ledger, ask))
-    room = ledger.how_many(ask, rows, len(entries))
-    if int(room.sum()) < len(entries):
+    room = ledger.how_many(ask, rows, count)
+    if int(room.sum()) < count:
         return None
     order = np.argsort(keys(ledger, ask, rows, mix))
     rows, room = rows[order], room[order]
-    counts = np.minimum(room, np.maximum(0, len(entries) - (np.cumsum(room) - room)))
+    counts = np.minimum(room, np.maximum(0, count - (np.cumsum(room) - room)))
     rows, counts = rows[counts > 0], counts[counts > 0]
     request = ask.request
     ledger.touched = None
     ledger.cpu[rows] -= counts * request.cpu_milli
     ledger.memory[rows] -= counts * request.memory_bytes
-    return Fill(entries, np.repeat(rows, counts), _take_gpus(ledger, ask, rows, counts))
+    return np.repeat(rows, counts), _take_gpus(ledger, ask, rows, counts)
 
 
 def _take_gpus(ledger: Ledger, ask: Ask, rows: Ints, counts: Ints) -> Bits:

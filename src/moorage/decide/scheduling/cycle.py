@@ -1,6 +1,6 @@
 """One scheduling cycle, a pure function of a book and the time.
 
-1. order: units by priority, then submission time (`order`)
+1. order: units by priority, then submission time (`order`, kept in columns by `queued`; `line`)
 2. keep: room of restarting work, and room that others were stopped for (`reserve`); what would exceed the quota of its
    namespace waits, and blocks nobody (`quota`)
 3. feasible, score, gang: each unit where it fits best, whole or not at all (`gang`)

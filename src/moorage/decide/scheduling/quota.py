@@ -6,11 +6,14 @@ transaction that places. A unit that may have any of several models keeps to tho
 `assign`; pure.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from moorage.decide.scheduling.fleet import Fleet, devices, seen_gpus
 from moorage.decide.scheduling.ledger import Spot
+from moorage.decide.scheduling.line import Line
 from moorage.decide.scheduling.order import Entry, Unit
 from moorage.decide.scheduling.snapshot import Ask
 from moorage.domain import quotas
@@ -83,6 +86,8 @@ class Budget:
     fleet: Fleet
     limits: dict[str, Amounts] = field(default_factory=dict)
     used: dict[str, dict[str, int]] = field(default_factory=dict)
+    moved: set[str] = field(default_factory=set)
+    """namespaces whose use changed since the caller last asked and cleared this"""
     _asks: dict[tuple[int, tuple[str, ...]], Ask] = field(default_factory=dict)
     _models: tuple[str, ...] | None = None
 
@@ -98,25 +103,23 @@ class Budget:
     def copy(self) -> "Budget":
         """Another one at the same point."""
         used = {namespace: dict(amounts) for namespace, amounts in self.used.items()}
-        return Budget(self.fleet, dict(self.limits), used, dict(self._asks), self._models)
+        return Budget(self.fleet, dict(self.limits), used, set(self.moved), dict(self._asks), self._models)
 
-    def settle(self, line: Iterable[Unit]) -> None:
+    def settle(self, line: Line) -> None:
         """Drop the quotas under which everything that waits fits: their work is looked at like anybody's."""
         if not self.limits:
             return
         wanted: dict[str, dict[str, int]] = {ns: dict(used) for ns, used in self.used.items()}
-        for unit in line:
-            sums = wanted.get(unit.run.namespace)
-            if sums is not None:
-                for entry in unit.members:
-                    quotas.add(sums, self._at_most(entry, self.limits[unit.run.namespace]))
+        for namespace, ask, count in _waiting(line):
+            if namespace in wanted:
+                quotas.add(wanted[namespace], self._at_most(ask, self.limits[namespace]), count)
         for namespace, sums in wanted.items():
             if all(sums.get(resource, 0) <= limit for resource, limit in self.limits[namespace].items()):
                 del self.limits[namespace], self.used[namespace]
 
-    def _at_most(self, entry: Entry, limits: Amounts) -> Amounts:
+    def _at_most(self, ask: Ask, limits: Amounts) -> Amounts:
         """What a worker may come to count as, whichever models it gets."""
-        request = entry.ask.request
+        request = ask.request
         found = {quotas.GPUS: request.gpus, quotas.CPU: request.cpu_milli, quotas.MEMORY: request.memory_bytes}
         if request.gpus:
             limited = (m for r in limits if (m := quotas.model_of(r)) is not None)
@@ -131,6 +134,7 @@ class Budget:
         machine = self.fleet.room(spot.row).machine
         models = quotas.models_of(machine.capacity, devices(machine, spot.gpus)) if spot.gpus else ()
         quotas.add(used, quotas.held(spot.gpus.bit_count(), models, spot.cpu_milli, spot.memory_bytes), times)
+        self.moved.add(namespace)
 
     # One unit
 
@@ -171,6 +175,17 @@ class Budget:
             gpus = (gpu for room in self.fleet.rooms() for gpu in seen_gpus(room.machine))
             self._models = tuple(sorted({str(gpu["model"]) for gpu in gpus if gpu.get("model")}))
         return self._models
+
+
+def _waiting(line: Line) -> Iterator[tuple[str, Ask, int]]:
+    """What waits, by namespace and ask, and how often."""
+    counts = np.bincount(line.alike[line.alike >= 0], minlength=len(line.alikes))
+    for alike, count in zip(line.alikes, counts.tolist(), strict=True):
+        if alike is not None:
+            yield alike.namespace, alike.ask, count
+    for at in np.flatnonzero(line.alike < 0).tolist():
+        for entry in line.units[at].members:
+            yield entry.run.namespace, entry.ask, 1
 
 
 def asked_of(unit: Unit) -> dict[str, int]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from moorage.decide.scheduling.assign import Outcome, Pass, begin
 from moorage.decide.scheduling.book import Book
 from moorage.decide.scheduling.gang import Found
-from moorage.decide.scheduling.order import Entry, Queue, Unit
+from moorage.decide.scheduling.order import Entry, Unit
+from moorage.decide.scheduling.queued import Queue
 from moorage.decide.scheduling.score import Mix
 from moorage.domain.nouns import Run, Worker
 
@@ -37,12 +38,12 @@ class Turn:
         entry = book.queue.get(uid)
         if entry is None:
             return None
-        work, line = begin(book, now)
-        at = place_of(line, uid)
+        work = begin(book, now)
+        at = work.line.place_of(entry)
         if at is None:
             return Turn(book, now, work, Unit((entry,)), False)
-        work.walk(line[:at])
-        return Turn(book, now, work, line[at], True)
+        work.walk(at)
+        return Turn(book, now, work, work.line.units[at], True)
 
     def outcome(self) -> Outcome:
         """What the cycle decides about the unit and all before it."""
@@ -89,8 +90,3 @@ def placed_by_turn(book: Book, now: float, uid: str) -> Found | None:
 def found_for(outcome: Outcome, uid: str) -> Found | None:
     """The room that an outcome gives to this worker, and to whom it is placed with."""
     return next((found for found in outcome.placed if any(e.worker.uid == uid for e, _ in found)), None)
-
-
-def place_of(line: Sequence[Unit], uid: str) -> int | None:
-    """Where in a line of units this worker is."""
-    return next((at for at, unit in enumerate(line) if any(e.worker.uid == uid for e in unit.members)), None)

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from moorage.decide.decision import same_reason
 from moorage.decide.scheduling import explain, quota, reserve
 from moorage.decide.scheduling.assign import Outcome, Wait, Why
@@ -20,6 +22,7 @@ from moorage.decide.scheduling.ledger import Spot
 from moorage.decide.scheduling.order import Entry, Key, Unit, grace_s
 from moorage.decide.scheduling.preempt import Plan
 from moorage.decide.scheduling.snapshot import Room
+from moorage.decide.scheduling.waiting import Same
 from moorage.domain.changes import Change, Fence, Hold, Release, Step, Update, Write
 from moorage.domain.nouns import Run
 from moorage.domain.quotas import models_of
@@ -55,7 +58,8 @@ class _Writer:
     _placements: dict[tuple[int, tuple[str, ...]], dict[str, Any]] = field(default_factory=dict)
     _reasons: dict[tuple[str, int], Reason] = field(default_factory=dict)
     _seats: dict[int, "_Seat"] = field(default_factory=dict)
-    _known_codes: dict[tuple[int, int, int], str] = field(default_factory=dict)
+    _codes: list[int] = field(default_factory=list)
+    """of each of `Waits.known`, the number of its code; -1: nobody was ever told that one"""
     _waiting_on_quota: set[str] | None = None
     """runs that wait for their quota and were told so"""
 
@@ -105,15 +109,37 @@ class _Writer:
 
     def waits(self) -> Iterator[Change]:
         """A change for each unit that is to be told something new."""
-        for place, wait in enumerate(self.outcome.waits):
-            if wait.plan is not None:
-                yield Change(tuple(self._stop_others(wait)), ACTOR, fence=self.fence)
+        waits, place = self.outcome.waits, 0
+        for part in waits.parts:
+            if isinstance(part, Wait):
+                yield from self._tell(part, exact=place < NEAR)
+                place += 1
                 continue
-            if place >= NEAR and self._known(wait):
-                continue
-            writes = tuple(self._told(wait, exact=place < NEAR))
-            if writes:
-                yield Change((*writes, *self._reached(wait)), ACTOR, fence=self.fence)
+            near = min(len(part), max(0, NEAR - place))
+            for wait in waits.each(part, 0, near):
+                yield from self._tell(wait, exact=True)
+            for wait in self._untold(part, near):
+                yield from self._tell(wait, exact=False)
+            place += len(part)
+
+    def _untold(self, same: Same, begin: int) -> Iterator[Wait]:
+        """Those from a place on whose rows do not say yet what they wait for, as far as its code."""
+        waits = self.outcome.waits
+        if waits.line is None or begin >= len(same):
+            return
+        for wait in waits.known[len(self._codes) :]:
+            self._codes.append(waits.line.codes.get(self.why(wait).code, -1))
+        where, like = same.where[begin:], same.like[begin:]
+        new = np.flatnonzero(waits.line.told[where] != np.array(self._codes)[like])
+        yield from waits.each(Same(where[new], like[new]))
+
+    def _tell(self, wait: Wait, *, exact: bool) -> Iterator[Change]:
+        if wait.plan is not None:
+            yield Change(tuple(self._stop_others(wait)), ACTOR, fence=self.fence)
+            return
+        writes = tuple(self._told(wait, exact=exact))
+        if writes:
+            yield Change((*writes, *self._reached(wait)), ACTOR, fence=self.fence)
 
     def _reached(self, wait: Wait) -> Iterator[Write]:
         """A note on the run when its wait for the quota begins."""
@@ -126,26 +152,6 @@ class _Writer:
         if run.uid not in self._waiting_on_quota:
             self._waiting_on_quota.add(run.uid)
             yield Update("Run", run.uid, run.version, notes=(quota.reached(wait.full),))
-
-    def _known(self, wait: Wait) -> bool:
-        """Whether every member says already what it waits for, as far as its code."""
-        code = self._code(wait)
-        for entry in wait.unit.members:
-            worker = entry.worker
-            if worker.reason is None or worker.reason.code != code or worker.placement is None:
-                return False
-        return True
-
-    def _code(self, wait: Wait) -> str:
-        """The code of its reason, made once for waits alike."""
-        if wait.full is not None or wait.unit.gang:
-            return self.why(wait).code
-        entry = wait.unit.members[0]
-        key = (id(wait.why), id(entry.ask), entry.key[0])
-        code = self._known_codes.get(key)
-        if code is None:
-            code = self._known_codes[key] = self.why(wait).code
-        return code
 
     def _told(self, wait: Wait, *, exact: bool) -> Iterator[Write]:
         why = self.why(wait)
