@@ -32,6 +32,7 @@ from moorage.control.accounts import GpuAccounts
 from moorage.control.admit import Admission
 from moorage.control.authority import Authority
 from moorage.control.claims import ClaimAsking
+from moorage.control.comparing import Comparing
 from moorage.control.credentials import Credentials
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import Drives
@@ -63,6 +64,10 @@ log = structlog.get_logger("moorage.server")
 
 SECRETS_KEY = "secrets.key"
 """File of the home with the key under which secrets are kept; every control plane of a database needs the same."""
+
+DIRECT = httpx.Limits(max_connections=512, max_keepalive_connections=0)
+"""Of requests to replicas: two at a time for each deployment whose revisions are compared. None of them on a connection
+kept from before, which a server may just be closing: that would count as its failure."""
 
 LATE_SHARE = 2.0 / 3.0
 """A heartbeat is late after this share of the machine's time to live (20 s of 30 s)."""
@@ -124,6 +129,8 @@ class Graph:
     leadership: Leadership
     loops: Loops
     deps: ApiDeps
+    direct: httpx.AsyncClient
+    """to replicas, by their own addresses"""
 
 
 async def build(config: ServerConfig) -> Graph:
@@ -135,6 +142,7 @@ async def build(config: ServerConfig) -> Graph:
     publisher = Publisher(store, clock, gateways, store.incarnation)
     leadership = Leadership(store, clock, owner=f"home:{config.home}")
     http = httpx.AsyncClient(timeout=5.0)
+    direct = httpx.AsyncClient(trust_env=False, limits=DIRECT)
     relay = LogRelay(clock, lambda: ids.new("Operation"))
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
     copies = DriveRelay(clock, lambda: ids.new("Operation"))
@@ -155,6 +163,7 @@ async def build(config: ServerConfig) -> Graph:
         upstreams=UpstreamsStep(
             store, clock, http, traffic=publisher, claims=claims, new_id=lambda: ids.new("Operation")
         ),
+        comparing=Comparing(store, clock, direct, publisher),
         ttl_s=config.machine_ttl_s,
         check=accounts.check,
     )
@@ -188,7 +197,7 @@ async def build(config: ServerConfig) -> Graph:
         keeper=scheduling.keeper,
         gauges=lambda: {"gpu_ledger_violations": accounts.violations},
     )
-    return Graph(store, publisher, leadership, loops, deps)
+    return Graph(store, publisher, leadership, loops, deps, direct)
 
 
 def _observation(
@@ -264,6 +273,7 @@ async def serve(config: ServerConfig) -> None:
         stopping.cancel()
         await asyncio.gather(leading, return_exceptions=True)
         await graph.deps.http.aclose()
+        await graph.direct.aclose()
         await graph.store.close()
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import structlog
 
+from moorage.control.comparing import Comparing
 from moorage.control.cycle import KeyedLoop
 from moorage.control.machines import MachinesStep
 from moorage.control.routing import Publisher
@@ -67,6 +68,7 @@ class Loops:
         store, clock: outside.
         publisher, board: told of changes too.
         serving, runs, scheduling, machines, upstreams: the steps.
+        comparing: the loops of revisions that are compared.
         ttl_s: a machine's time to live, for the grace after taking over.
         check: awaited once at the start of a leadership, beside the loops: says in the log what does not agree.
     """
@@ -83,6 +85,7 @@ class Loops:
         scheduling: SchedulingStep,
         machines: MachinesStep,
         upstreams: UpstreamsStep | None = None,
+        comparing: Comparing | None = None,
         ttl_s: float,
         check: Callable[[], Awaitable[object]] = _nothing,
     ) -> None:
@@ -103,6 +106,9 @@ class Loops:
         self._machines = KeyedLoop("machines", machines, clock, machines.everything)
         self._machines_step = machines
         publisher.on_demand.append(self._serving.mark)
+        self._comparing = comparing
+        if comparing is not None:
+            comparing.decide = self._serving.mark
         self._upstreams: KeyedLoop | None = None
         if upstreams is not None:
             self._steps = (*self._steps, upstreams)
@@ -115,6 +121,8 @@ class Loops:
         """Lead: publish the routes, then follow the feed and step what it marks. Runs until cancelled or fenced."""
         for step in self._steps:
             step.fence = fence
+        if self._comparing is not None:
+            self._comparing.fenced(fence)
         self._machines_step.safe_from = self._clock.now() + self._ttl_s
         after = await self._store.cursor()
         self._scheduling_step.keeper.doubt()
@@ -122,6 +130,7 @@ class Loops:
         await self._publisher.start(fence.generation)
         loops = [self._routing, self._serving, self._runs, self._scheduling, self._machines]
         loops += [self._upstreams] if self._upstreams is not None else []
+        loops += self._comparing.loops if self._comparing is not None else ()
         tasks = [asyncio.ensure_future(loop.run()) for loop in loops]
         tasks.append(asyncio.ensure_future(self._follow(after)))
         checking = asyncio.ensure_future(self._checked())
@@ -194,6 +203,8 @@ class Loops:
         news = [r for r in rows if _of_deployment(r)]
         for root in {r.root for r in news if r.object_kind in ROUTED_BY}:
             self._routing.mark(root)
+        if self._comparing is not None:
+            self._comparing.heard(news)
         for row in news:
             if self._upstreams is not None and row.reason.code in UPSTREAM_NEWS:
                 self._upstreams.mark(row.root)

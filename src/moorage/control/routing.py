@@ -5,7 +5,7 @@ so that it rises across restarts without a write of its own. A long-poll is answ
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +57,8 @@ class Publisher:
         self._published = False
         self._changed = asyncio.Condition()
         self.on_demand: list[Any] = []
+        self.on_report: list[Callable[[GatewayReport], None]] = []
+        """called with every report of a gateway"""
 
     async def start(self, generation: int) -> None:
         """Begin a leadership: read every route, then publish them under its first number."""
@@ -145,6 +147,8 @@ class Publisher:
         """Take a gateway's report in and tell the serving loop about every deployment that it may concern."""
         news = await self._gateways.heard(message)
         self._loads.heard(message)
+        for take in self.on_report:
+            take(message)
         touched = {uid for name in news.endpoints if (uid := self._by_name.get(name)) is not None}
         if message.table_incarnation == self._incarnation and message.table_number > news.previous:
             touched |= {u for u, n in self._changed_at.items() if news.previous < n <= message.table_number}
