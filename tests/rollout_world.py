@@ -6,6 +6,8 @@ property tests of rollouts.
 
 from typing import Any
 
+from moorage.decide.decision import Outcome
+from moorage.decide.serving import commands
 from moorage.decide.serving.evidence import Seen, microseconds
 from moorage.domain.changes import Update
 from moorage.domain.histogram import index_of
@@ -102,6 +104,14 @@ class RolloutWorld(World):
         self.bring_up()
         self.stopped()
         return self.revision(digest)
+
+    def order(self, what: str, **more: Any) -> Outcome:
+        """`moor promote | reject | rollback`, committed."""
+        outcome = getattr(commands, what)(
+            self.known_rows(), self.ids, self.now, actor="person:p", text=more.pop("text", "because"), **more
+        )
+        self.commit(outcome.change)
+        return outcome
 
     def operation(self, what: str) -> Operation:
         """The newest operation of this kind."""
