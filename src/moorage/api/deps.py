@@ -31,7 +31,9 @@ from moorage.control.provisions import Provisions
 from moorage.control.reading import Reader
 from moorage.control.vault import Vault
 from moorage.decide.decision import Ids
+from moorage.decide.serving.snapshot import Demand
 from moorage.domain.errors import InvalidSpec
+from moorage.domain.nouns import Deployment
 from moorage.ports import Clock, Store
 
 KEY_MAX = 200
@@ -94,6 +96,7 @@ class ApiDeps:
         http: client for asking gateways about a request.
         closing: set by the composition root before it stops the server: long-polls and streams end then.
         keeper: of the scheduler's book, for places in the queue.
+        demand: traffic of a deployment, as gateways report it to this control plane.
         stats: further counters for `/metrics`, by name (`moorage_` and `_total` are put around it).
         gauges: further gauges for `/metrics`, by name.
         readiness: why the server is not ready, or None; asked by `/readyz`.
@@ -121,6 +124,7 @@ class ApiDeps:
     http: httpx.AsyncClient
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     keeper: FleetKeeper | None = None
+    demand: Callable[[Deployment], Demand] | None = None
     stats: Callable[[], Mapping[str, float]] = no_stats
     gauges: Callable[[], Mapping[str, float]] = no_stats
     readiness: Callable[[], str | None] = always_ready
@@ -128,7 +132,7 @@ class ApiDeps:
     @cached_property
     def reader(self) -> Reader:
         """Questions of people."""
-        return Reader(self.store, self.clock, self.settings.gateway_url, self.keeper)
+        return Reader(self.store, self.clock, self.settings.gateway_url, self.keeper, self.demand)
 
     @cached_property
     def adoption(self) -> Adoption:

@@ -95,6 +95,24 @@ class Commands(Protocol):
         """What a delete would touch: a DryRun object."""
         ...
 
+    async def promote_deployment(
+        self, ns: str, name: str, *, actor: str, key: str | None, text: str | None, revision: str | None
+    ) -> Answer:
+        """The candidate takes over: {deployment, revision, operation | null, changed}."""
+        ...
+
+    async def reject_deployment(
+        self, ns: str, name: str, *, actor: str, key: str | None, text: str | None, revision: str | None
+    ) -> Answer:
+        """The candidate ends: as `promote_deployment`."""
+        ...
+
+    async def rollback_deployment(
+        self, ns: str, name: str, *, actor: str, key: str | None, text: str | None, to: str | None
+    ) -> Answer:
+        """Back to a revision that served before: as `promote_deployment`."""
+        ...
+
     async def pause_deployment(self, ns: str, name: str, *, actor: str, key: str | None) -> Answer:
         """Scale it to zero until the next request."""
         ...

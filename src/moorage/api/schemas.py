@@ -53,6 +53,64 @@ class EndpointRef(Shape):
     model: str
 
 
+class GuardDecision(BaseModel):
+    """What the release guard said of a revision, with the policy and the evidence that it was said on."""
+
+    kind: Literal["GuardDecision"]
+    revision: str
+    number: int
+    id: str
+    verdict: Literal["ACCEPT", "WAIT", "REJECT"]
+    reasons: list[Json]
+    policy: Json
+    evidence: Json
+    at: Time
+
+
+class Rollout(Shape):
+    """What moves in a deployment; `message` says it in plain words, `kind_of` is null where nothing moves."""
+
+    kind: Literal["Rollout"]
+    deployment: str
+    name: str
+    namespace: str
+    kind_of: Literal["rollout", "rollback", "window"] | None
+    revision: str | None
+    number: int | None
+    state: str | None
+    baseline: Json | None
+    strategy: str
+    steps: list[int]
+    step: int | None
+    weight: int | None
+    step_until: Time | None
+    auto: bool
+    since: Time | None
+    deadline: Time | None
+    window_until: Time | None
+    by: str | None
+    why: str | None
+    evidence: Json | None
+    decision: GuardDecision | None
+    replicas: Json
+    confirmed: list[str]
+    draining: Json | None
+    message: str
+
+
+class Explanation(Shape):
+    """A stored release decision worked out again from its own inputs; `identical`: to the byte."""
+
+    kind: Literal["Explanation"]
+    deployment: str
+    name: str
+    decision: GuardDecision
+    identical: bool
+    digest: str
+    replayed_digest: str
+    replayed: GuardDecision | None
+
+
 class Deployment(Head):
     """A model kept served. `phase` says what is happening, `status` what was decided."""
 
@@ -79,6 +137,7 @@ class Deployment(Head):
     ownership: str
     deleting: bool
     endpoints: list[EndpointRef]
+    rollout: Rollout | None
 
 
 class Revision(Head):
@@ -358,6 +417,9 @@ ANSWERS: dict[str, type[BaseModel]] = {
     f"{_DEPLOYMENT}/replicas": Items[Replica],
     f"{_DEPLOYMENT}/revisions": Items[Revision],
     f"{_DEPLOYMENT}/history": Changes,
+    f"{_DEPLOYMENT}/rollout": Rollout,
+    f"{_DEPLOYMENT}/rollout/explain": Explanation,
+    f"{_DEPLOYMENT}/decisions": Items[GuardDecision],
     f"{_NS}/runs": Items[Run],
     f"{_NS}/runs/{{name}}": Run,
     f"{_NS}/runs/{{name}}/workers": Items[Worker],

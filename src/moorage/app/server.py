@@ -195,6 +195,7 @@ async def build(config: ServerConfig) -> Graph:
         http=http,
         readiness=_readiness(leadership),
         keeper=scheduling.keeper,
+        demand=publisher.demand,
         gauges=lambda: {"gpu_ledger_violations": accounts.violations},
     )
     return Graph(store, publisher, leadership, loops, deps, direct)

@@ -31,6 +31,9 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "serve": ("serve", "A deployment without a file."),
         "run": ("run", "A job: its output is shown, its exit code passed on."),
         "adopt": ("adopt", "A server that somebody else started, watched or given traffic."),
+        "promote": ("rollout", "Let a candidate revision take over."),
+        "reject": ("rollout", "End a candidate revision."),
+        "rollback": ("rollout", "Go back to a revision that served before."),
         "scale": ("switches", "Change how many replicas a deployment may have."),
         "pause": ("switches", "Put a deployment to sleep; the next request wakes it."),
         "wake": ("switches", "Wake a sleeping deployment now."),
@@ -42,6 +45,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Look": {
         "ls": ("listing", "List deployments, runs, machines or operations."),
         "get": ("listing", "Show one object whole."),
+        "rollout": ("rollout", "What is rolled out, what it waits for, and why it was decided so."),
         "status": ("status", "What a deployment is doing now, and why."),
         "why": ("why", "Why something is (not) running, and what would change that."),
         "history": ("history", "Every change of one object, with its reason."),

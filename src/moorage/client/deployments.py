@@ -159,6 +159,88 @@ class AsyncDeployments:
             raise InvalidSpec("scale needs a minimum or a maximum", remedy="say minimum=… or maximum=…")
         return await self._post(name, "scale", namespace, key=key, body=body)
 
+    async def promote(
+        self,
+        name: str,
+        *,
+        reason: str | None = None,
+        revision: str | None = None,
+        key: str | None = None,
+        namespace: str | None = None,
+    ) -> Json:
+        """The candidate takes over without the guard's word: `{deployment, revision, operation, changed}`.
+
+        Args:
+            name: of the deployment.
+            reason: why, in your words; shown in its history.
+            revision: number, name or id, so that the word is never taken for one on a later candidate.
+            key: idempotency key; None draws one.
+
+        Raises:
+            Conflict: there is no candidate, it is another revision, or a higher operation is under way.
+        """
+        body = {k: v for k, v in (("reason", reason), ("revision", revision)) if v is not None}
+        return await self._post(name, "promote", namespace, key=key, body=body)
+
+    async def reject(
+        self,
+        name: str,
+        *,
+        reason: str | None = None,
+        revision: str | None = None,
+        key: str | None = None,
+        namespace: str | None = None,
+    ) -> Json:
+        """The candidate ends and the active revision goes on; as `promote`. With nothing rolled out it is a no-op."""
+        body = {k: v for k, v in (("reason", reason), ("revision", revision)) if v is not None}
+        return await self._post(name, "reject", namespace, key=key, body=body)
+
+    async def rollback(
+        self,
+        name: str,
+        *,
+        to: str | None = None,
+        reason: str | None = None,
+        key: str | None = None,
+        namespace: str | None = None,
+    ) -> Json:
+        """Back to a revision that served before, once its capacity is there; as `promote`.
+
+        Args:
+            name: of the deployment.
+            to: number, name or id of the revision; None: the one that served last.
+            reason: why, in your words; shown in its history.
+            key: idempotency key; None draws one.
+
+        Raises:
+            Conflict: there is none to go back to, it never served, or what ends the deployment is under way.
+        """
+        body = {k: v for k, v in (("reason", reason), ("to", to)) if v is not None}
+        return await self._post(name, "rollback", namespace, key=key, body=body)
+
+    async def rollout(self, name: str, *, namespace: str | None = None) -> Json:
+        """What moves: a rollout, a rollback, the window after a promotion, what drains; `message` says it in words."""
+        answer: Json = await self._session.get(self._session.path("deployments", name, "rollout", namespace=namespace))
+        return answer
+
+    async def decisions(self, name: str, *, namespace: str | None = None) -> Items:
+        """Every release decision that is kept, with policy and evidence, by revision."""
+        return await self._session.all(self._session.path("deployments", name, "decisions", namespace=namespace))
+
+    async def explain(self, name: str, decision: str | None = None, *, namespace: str | None = None) -> Json:
+        """A release decision worked out again from its stored inputs; `identical`: the answer is so to the byte.
+
+        Args:
+            name: of the deployment.
+            decision: its id, or a revision's number; None: the last one.
+
+        Raises:
+            NotFound: there is no such decision.
+        """
+        path = self._session.path("deployments", name, "rollout", "explain", namespace=namespace)
+        answer: Json = await self._session.get(path, decision=decision)
+        return answer
+
     async def replicas(self, name: str, *, namespace: str | None = None) -> Items:
         """Its replicas, ended ones included, oldest first."""
         return await self._session.all(self._session.path("deployments", name, "replicas", namespace=namespace))
@@ -170,6 +252,11 @@ class AsyncDeployments:
     async def history(self, name: str, *, namespace: str | None = None) -> Items:
         """Every change of it and of what is under it, oldest first; also of a deleted one."""
         return await self._session.all(self._session.path("deployments", name, "history", namespace=namespace))
+
+    async def scaling(self, name: str, *, namespace: str | None = None) -> Json:
+        """How it scales: size, limits, the last decision with its reason, the newest ones, and the load seen."""
+        answer: Json = await self._session.get(self._session.path("deployments", name, "scaling", namespace=namespace))
+        return answer
 
     async def why(self, name: str, *, namespace: str | None = None) -> Json:
         """Why it is as it is, per machine, and the smallest changes that would alter that."""

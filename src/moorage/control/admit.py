@@ -91,6 +91,39 @@ class Admission:
         demand = self._demand(known.deployment) if self._demand is not None else None
         return delete_deployment(known, Belongings(replicas, runs, workers, rows, demand))
 
+    async def promote_deployment(
+        self, ns: str, name: str, *, actor: str, key: str | None, text: str | None, revision: str | None
+    ) -> Answer:
+        """The candidate takes over without the guard's word: {deployment, revision, operation, changed}."""
+
+        async def decide() -> Outcome:
+            known, now = await self._must_know(ns, name), self._clock.now()
+            return commands.promote(known, self._ids, now, actor=actor, text=text, revision=revision)
+
+        return await self._carry(ns, key, {"promote": name, "revision": revision}, decide)
+
+    async def reject_deployment(
+        self, ns: str, name: str, *, actor: str, key: str | None, text: str | None, revision: str | None
+    ) -> Answer:
+        """The candidate ends, the active revision goes on: as `promote_deployment`."""
+
+        async def decide() -> Outcome:
+            known, now = await self._must_know(ns, name), self._clock.now()
+            return commands.reject(known, self._ids, now, actor=actor, text=text, revision=revision)
+
+        return await self._carry(ns, key, {"reject": name, "revision": revision}, decide)
+
+    async def rollback_deployment(
+        self, ns: str, name: str, *, actor: str, key: str | None, text: str | None, to: str | None
+    ) -> Answer:
+        """Back to a revision that served before: as `promote_deployment`."""
+
+        async def decide() -> Outcome:
+            known, now = await self._must_know(ns, name), self._clock.now()
+            return commands.rollback(known, self._ids, now, actor=actor, text=text, to=to)
+
+        return await self._carry(ns, key, {"rollback": name, "to": to}, decide)
+
     async def pause_deployment(self, ns: str, name: str, *, actor: str, key: str | None) -> Answer:
         """Scale it to zero until the next request."""
 

@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from moorage.control.accounts import GpuAccounts
+from moorage.control.explained import explained
 from moorage.control.keeping import FleetKeeper
 from moorage.control.leader import LEASE
 from moorage.control.paging import Page, page
 from moorage.control.views import HELD, JsonObject, change_object, operation_object, tombstone_object
 from moorage.control.views_gpus import Sees, everything
+from moorage.control.views_rollout import Scene, decision_object, rollout_object
 from moorage.control.views_running import machine_object, run_object, worker_object
 from moorage.control.views_serving import Surroundings, deployment_object, replica_object, revision_object
 from moorage.decide.scheduling.order import ordered
 from moorage.decide.scheduling.snapshot import SchedulingSnapshot
+from moorage.decide.serving.snapshot import Demand
 from moorage.domain.errors import NotFound
 from moorage.domain.nouns import Deployment, Machine, Noun, Operation, Replica, Revision, Run, Worker
 from moorage.domain.states import RunState, WorkerState
@@ -37,9 +40,18 @@ class Reader:
         clock: phases are judged now.
         gateway_url: where clients reach the gateway, without a slash at its end.
         keeper: of the scheduler's book, if this process may lead: a page then reads no queue of its own.
+        demand: traffic of a deployment, as gateways report it to this control plane.
     """
 
-    def __init__(self, store: Store, clock: Clock, gateway_url: str, keeper: FleetKeeper | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        gateway_url: str,
+        keeper: FleetKeeper | None = None,
+        demand: Callable[[Deployment], Demand] | None = None,
+    ) -> None:
+        self._demand = demand
         self._keeper = keeper
         self._store = store
         self._clock = clock
@@ -90,8 +102,32 @@ class Reader:
 
     async def decisions(self, namespace: str, name: str) -> list[JsonObject]:
         """Every release decision of a deployment, with the revision it was about, oldest revision first."""
-        revisions = await self.revisions(namespace, name)
-        return [{"revision": r["id"], "number": r["number"], **d} for r in revisions for d in r["decisions"]]
+        row = await self.find(Deployment, namespace, name)
+        revisions = sorted(await self._store.find(Revision, deployment=row.uid), key=lambda r: r.number)
+        return [decision_object(d, r) for r in revisions for d in r.decisions]
+
+    async def rollout(self, namespace: str, name: str) -> JsonObject:
+        """What moves in a deployment, or that nothing does."""
+        row = await self.find(Deployment, namespace, name)
+        revisions = await self._store.find(Revision, deployment=row.uid)
+        return rollout_object(self._scene(row, revisions, await self._store.find(Replica, deployment=row.uid)))
+
+    async def explained(self, namespace: str, name: str, wanted: str | None) -> JsonObject:
+        """A stored release decision worked out again from its own inputs.
+
+        Args:
+            wanted: the decision's id, or a revision's number, name or uid (its last one); None: the last of all.
+
+        Raises:
+            NotFound: there is no such decision.
+        """
+        row = await self.find(Deployment, namespace, name)
+        revisions = await self._store.find(Revision, deployment=row.uid)
+        return explained(row, revisions, wanted)
+
+    def _scene(self, row: Deployment, revisions: Sequence[Revision], replicas: Sequence[Replica]) -> Scene:
+        demand = self._demand(row) if self._demand is not None else None
+        return Scene(row, revisions, replicas, demand, self._clock.now())
 
     async def runs(self, namespace: str, wanted: Page) -> JsonObject:
         """One page of a namespace's runs, oldest first within the page (pages go on by uid)."""
@@ -205,13 +241,13 @@ class Reader:
         revisions = _by(await self._store.find(Revision, deployment=uids), lambda r: r.deployment)
         replicas = _by(await self._store.find(Replica, deployment=uids), lambda r: r.deployment)
         operations = _by(await self._store.find(Operation, target=uids), lambda o: o.target)
-        now = self._clock.now()
-        return [
-            deployment_object(
-                r, Surroundings(revisions[r.uid], replicas[r.uid], operations[r.uid]), self._gateway_url, now
-            )
-            for r in rows
-        ]
+        now, demand = self._clock.now(), self._demand
+
+        def around(row: Deployment) -> Surroundings:
+            traffic = demand(row) if demand is not None else None
+            return Surroundings(revisions[row.uid], replicas[row.uid], operations[row.uid], traffic)
+
+        return [deployment_object(r, around(r), self._gateway_url, now) for r in rows]
 
     async def _run_objects(self, rows: Sequence[Run]) -> list[JsonObject]:
         if not rows:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from moorage.control.views import JsonObject, document, head, iso, plain
+from moorage.control.views_rollout import Scene, is_shown, rollout_object
 from moorage.decide.serving.phase import (
     OPEN_OPERATION,
     deployment_counts,
     deployment_phase,
     promotion_in_progress,
 )
+from moorage.decide.serving.snapshot import Demand
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Worker
 from moorage.domain.states import MachineState
 
@@ -29,11 +31,13 @@ class Surroundings:
         revisions: all of it.
         replicas: live ones at least.
         operations: those that target it.
+        demand: its traffic, where this control plane hears it.
     """
 
     revisions: Sequence[Revision] = ()
     replicas: Sequence[Replica] = ()
     operations: Sequence[Operation] = field(default=())
+    demand: Demand | None = None
 
 
 def deployment_object(row: Deployment, around: Surroundings, gateway_url: str, now: float) -> JsonObject:
@@ -71,6 +75,7 @@ def deployment_object(row: Deployment, around: Surroundings, gateway_url: str, n
         "ownership": row.ownership,
         **({"upstream": _upstream(row)} if row.upstream is not None else {}),
         "deleting": row.deleting,
+        "rollout": _rollout(row, around, now),
         "endpoints": [{"name": row.name, "namespace": row.namespace, "model": endpoint_name(row)}],
     }
 
@@ -81,6 +86,12 @@ def _upstream(row: Deployment) -> JsonObject:
     return {
         name: plain(kept.get(name)) for name in ("url", "mode", "resource", "healthy", "why", "models") if name in kept
     }
+
+
+def _rollout(row: Deployment, around: Surroundings, now: float) -> JsonObject | None:
+    """Its Rollout while anything moves."""
+    scene = Scene(row, around.revisions, around.replicas, around.demand, now)
+    return rollout_object(scene) if is_shown(scene) else None
 
 
 def endpoint_name(row: Deployment) -> str:

@@ -32,6 +32,16 @@ EXPECTED_PATHS = {
     "/api/v1/machines/{name}/cordon": {"post"},
     "/api/v1/machines/{name}/uncordon": {"post"},
     "/api/v1/machines/{name}/drain": {"post"},
+    **{
+        f"/api/v1/namespaces/{{ns}}/deployments/{{name}}/{what}": {method}
+        for what, method in (
+            ("rollout", "get"),
+            ("rollout/explain", "get"),
+            ("promote", "post"),
+            ("reject", "post"),
+            ("rollback", "post"),
+        )
+    },
     "/api/v1/operations": {"get"},
     "/api/v1/operations/{uid}": {"get"},
     "/api/v1/operations/{uid}/cancel": {"post"},
