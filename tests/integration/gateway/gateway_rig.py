@@ -113,8 +113,8 @@ class ModelServer:
                     break
         return Seen(method, path, headers, head, body)
 
-    def target(self, replica: str = "r-1", **kw: object) -> TargetSpec:
-        return TargetSpec(replica=replica, revision="rev-1", host="127.0.0.1", port=self.port, **kw)  # type: ignore[arg-type]
+    def target(self, replica: str = "r-1", revision: str = "rev-1", **kw: object) -> TargetSpec:
+        return TargetSpec(replica=replica, revision=revision, host="127.0.0.1", port=self.port, **kw)  # type: ignore[arg-type]
 
 
 @dataclass

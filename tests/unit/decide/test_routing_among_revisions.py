@@ -172,6 +172,14 @@ def test_those_that_wait_for_a_named_candidate_keep_nobody_else_back() -> None:
     assert [token for token, _ in router.done(endpoint, busy.target, 1.0)] == ["named-0"]
 
 
+def test_a_named_candidate_with_a_free_place_is_not_kept_back_by_those_that_wait_for_the_active_one() -> None:
+    router, endpoint = world(ACTIVE, candidate("header"))
+    assert isinstance(router.arrive(endpoint, "own", 0.0), Serve)
+    assert isinstance(router.arrive(endpoint, "waits", 0.0), Hold)
+    assert went_to(router.arrive(endpoint, "named", 0.0, "4")) == "rev-b"
+    assert isinstance(router.arrive(endpoint, "named-active", 0.0, "3"), Hold)
+
+
 def test_one_that_waited_for_a_revision_is_told_when_it_left_the_table() -> None:
     router, endpoint = world(ACTIVE, candidate("header"))
     assert isinstance(router.arrive(endpoint, "busy", 0.0, "4"), Serve)

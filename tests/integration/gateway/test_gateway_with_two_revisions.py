@@ -1,0 +1,399 @@
+"""Two revisions behind a real gateway: bad candidates harm nobody who was not given to them, switches cut nothing."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+
+import pytest
+from gateway_rig import Answer, ModelServer, Rig, Seen, get, post, reply, until
+
+from moorage.decide.serving.among import COPIES_MAX
+from moorage.decide.serving.routes import Limits, RevisionSpec, RouteSpec, TargetSpec
+from moorage.gateway.reports import Reporter
+from moorage.wire.routing import Evidence, GatewayReport
+
+ACTIVE = RevisionSpec("rev-a", 1)
+WORKERS = 6
+ENOUGH = 150
+
+
+def candidate(by: str, share: float) -> RevisionSpec:
+    return RevisionSpec("rev-b", 2, role="candidate", by=by, share=share)
+
+
+STRATEGIES = {
+    "none": candidate("share", 0.0),
+    "header": candidate("header", 0.0),
+    "mirror": candidate("mirror", 100.0),
+    "canary": candidate("share", 30.0),
+}
+
+
+def two(good: ModelServer, bad: TargetSpec, other: RevisionSpec) -> RouteSpec:
+    return RouteSpec(
+        "m",
+        "serve",
+        targets=(good.target("r-a", "rev-a"), bad),
+        limits=Limits(max_in_flight=64),
+        deployment="dep-1",
+        revisions=(ACTIVE, other),
+        evidence_id="compare-1",
+    )
+
+
+@dataclass
+class Load:
+    """Clients that ask one request after the other until they are told to end."""
+
+    rig: Rig
+    request: bytes = field(default_factory=post)
+    answers: list[Answer | str] = field(default_factory=list)
+    ending: bool = False
+
+    async def _ask_on(self) -> None:
+        while not self.ending:
+            client = await self.rig.connect()
+            try:
+                while not self.ending:
+                    client.send(self.request)
+                    answer = await client.answer()
+                    self.answers.append(answer)
+                    if answer.headers.get("connection") == "close":
+                        break
+            except (asyncio.IncompleteReadError, ConnectionError):
+                self.answers.append("cut")
+            finally:
+                client.close()
+
+    @property
+    def failed(self) -> list[Answer | str]:
+        return [a for a in self.answers if isinstance(a, str) or a.status >= 400]
+
+    def of(self, revision: str) -> list[Answer]:
+        return [a for a in self.answers if not isinstance(a, str) and a.headers.get("x-moorage-revision") == revision]
+
+
+@asynccontextmanager
+async def under_load(rig: Rig, request: bytes | None = None) -> AsyncIterator[Load]:
+    load = Load(rig, request or post())
+    async with asyncio.TaskGroup() as group:
+        for _ in range(WORKERS):
+            group.create_task(load._ask_on())
+        try:
+            yield load
+        finally:
+            load.ending = True
+
+
+async def chunk(writer: asyncio.StreamWriter, text: str) -> None:
+    data = f"data: {text}\n\n".encode()
+    writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+    await writer.drain()
+
+
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+class Bad:
+    """Handlers of candidates that fail, each in its way."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def hangs(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        await reader.read()
+        return False
+
+    async def errs(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked += 1
+        writer.write(reply(status=500) if self.asked % 10 < 3 else reply())
+
+    async def cuts(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(EVENTS)
+        await chunk(writer, '{"n": 1}')
+        return False
+
+
+@asynccontextmanager
+async def time_runs_out(rig: Rig, revision: str) -> AsyncIterator[None]:
+    """Whatever waits for a first byte of this revision has waited for as long as it may."""
+
+    async def run_out() -> None:
+        hub = rig.gateway.hub
+        while True:
+            for client in list(hub.clients):
+                if client.target is not None and client.target.spec.revision == revision and client.upstream:
+                    client.expire(hub.time())
+            for copy in list(hub.copies):
+                copy.expire()
+            await asyncio.sleep(0.01)
+
+    running = asyncio.create_task(run_out())
+    try:
+        yield
+    finally:
+        running.cancel()
+
+
+def evidence(rig: Rig) -> dict[str, Evidence]:
+    return {e.revision: e for e in report(rig).evidence}
+
+
+def report(rig: Rig) -> GatewayReport:
+    config = rig.gateway.config
+    return Reporter(rig.gateway.hub, config, incarnation="i", address="h:1").report(None)
+
+
+@asynccontextmanager
+async def bad_candidate(kind: str) -> AsyncIterator[ModelServer]:
+    """`refuses` is a port on which nobody listens any more."""
+    server = await ModelServer().start()
+    if kind == "refuses":
+        await server.stop()
+        yield server
+        return
+    server.handler = getattr(Bad(), kind)
+    yield server
+    await server.stop()
+
+
+@pytest.mark.parametrize("kind", ["refuses", "hangs", "errs", "cuts"])
+@pytest.mark.parametrize("strategy", ["none", "header", "mirror", "canary"])
+async def test_a_bad_candidate_fails_no_request_but_those_that_it_answered_as_a_canary(
+    rig: Rig, server: ModelServer, kind: str, strategy: str
+) -> None:
+    async with bad_candidate(kind) as bad:
+        rig.apply(two(server, bad.target("r-b", "rev-b"), STRATEGIES[strategy]))
+        patience = time_runs_out(rig, "rev-b") if kind == "hangs" else nullcontext()
+        async with patience, under_load(rig) as load:
+            await until(lambda: len(load.of("rev-a")) >= ENOUGH)
+    if strategy != "canary" or kind == "refuses":
+        assert load.failed == []
+        assert load.of("rev-b") == []
+    else:
+        # An answer that a client got from the canary is its own; not one other request failed.
+        assert load.failed
+        assert evidence(rig)["rev-b"].errors == len(load.failed)
+        assert all(isinstance(a, str) or a.status == 504 or a in load.of("rev-b") for a in load.failed)
+    if strategy in ("none", "header"):
+        assert bad.seen == []
+    told = evidence(rig)
+    assert told["rev-a"].errors == 0
+    assert told["rev-a"].requests == len(load.of("rev-a"))
+    assert sum(told["rev-a"].latency_us.values()) == told["rev-a"].requests
+
+
+@pytest.mark.parametrize("kind", ["refuses", "errs", "cuts"])
+async def test_what_a_bad_mirror_did_is_its_evidence(rig: Rig, server: ModelServer, kind: str) -> None:
+    async with bad_candidate(kind) as bad:
+        rig.apply(two(server, bad.target("r-b", "rev-b"), STRATEGIES["mirror"]))
+        async with under_load(rig) as load:
+            await until(lambda: "rev-b" in evidence(rig) and evidence(rig)["rev-b"].errors)
+        assert load.failed == []
+        assert evidence(rig)["rev-a"].errors == 0
+
+
+async def test_a_candidate_that_hangs_has_its_copies_counted_as_errors_and_gets_no_more_than_its_bound(
+    rig: Rig, server: ModelServer
+) -> None:
+    async with bad_candidate("hangs") as bad:
+        rig.apply(two(server, bad.target("r-b", "rev-b"), STRATEGIES["mirror"]))
+        endpoint = rig.router.find("m")
+        traffic = endpoint.revisions["rev-b"].traffic
+        async with under_load(rig) as load:
+            await until(lambda: traffic.copies_dropped >= ENOUGH)
+            assert endpoint.copies == traffic.copies == COPIES_MAX
+            async with time_runs_out(rig, "rev-b"):
+                await until(lambda: "rev-b" in evidence(rig) and evidence(rig)["rev-b"].errors >= 3 * COPIES_MAX)
+        assert load.failed == []
+        async with time_runs_out(rig, "rev-b"):
+            await until(lambda: endpoint.copies == 0, "no copy is left")
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[ModelServer]:
+    server = await ModelServer().start()
+    yield server
+    await server.stop()
+
+
+async def test_a_mirror_gets_the_very_bytes_and_its_answer_reaches_nobody(
+    rig: Rig, server: ModelServer, other: ModelServer
+) -> None:
+    async def answer(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(reply(b"from the copy", status=500))
+
+    other.handler = answer
+    rig.apply(two(server, other.target("r-b", "rev-b"), STRATEGIES["mirror"]))
+    answer_ = await rig.ask(post(extra="X-Request-Id: mine\r\nX-Trace: t\r\n", prompt="hello"))
+    assert (answer_.status, answer_.body) == (200, b"ok")
+    await until(lambda: other.seen)
+    (own,), (copy,) = server.seen, other.seen
+    assert copy.body == own.body
+    assert (copy.method, copy.path, copy.headers["x-trace"]) == (own.method, own.path, "t")
+    assert copy.headers["x-request-id"] == "mine-copy"
+    await until(lambda: "rev-b" in evidence(rig))
+    told = evidence(rig)
+    assert (told["rev-b"].requests, told["rev-b"].errors) == (1, 1)
+    assert (told["rev-a"].requests, told["rev-a"].errors) == (1, 0)
+
+
+async def test_a_body_that_comes_in_parts_is_copied_whole_and_a_long_one_is_not_copied(
+    rig: Rig, server: ModelServer, other: ModelServer
+) -> None:
+    rig.apply(two(server, other.target("r-b", "rev-b"), STRATEGIES["mirror"]))
+    client = await rig.connect()
+    client.send(b"POST /endpoints/m/echo HTTP/1.1\r\nHost: g\r\nContent-Length: 10\r\n\r\nhalf-")
+    await until(lambda: server.connections, "it is on its way before it is whole")
+    assert not other.seen
+    client.send(b"other")
+    assert (await client.answer()).status == 200
+    await until(lambda: other.seen)
+    assert other.seen[0].body == b"half-other" == server.seen[0].body
+    long = b"x" * (300 * 1024)
+    client.send(b"POST /endpoints/m/echo HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n\r\n" % len(long) + long)
+    assert (await client.answer()).status == 200
+    traffic = rig.router.find("m").revisions["rev-b"].traffic
+    assert (traffic.copies, traffic.copies_dropped) == (1, 1)
+    assert rig.router.find("m").copies == 0
+    client.close()
+
+
+async def test_a_copy_of_a_request_whose_client_left_before_it_was_whole_is_not_sent(
+    rig: Rig, server: ModelServer, other: ModelServer
+) -> None:
+    rig.apply(two(server, other.target("r-b", "rev-b"), STRATEGIES["mirror"]))
+    client = await rig.connect()
+    client.send(b"POST /endpoints/m/echo HTTP/1.1\r\nHost: g\r\nContent-Length: 10\r\n\r\nhalf-")
+    await until(lambda: rig.router.find("m").copies == 1)
+    client.close()
+    await until(lambda: rig.router.find("m").copies == 0)
+    assert not other.seen
+
+
+async def test_a_request_that_names_a_revision_gets_it_and_the_name_goes_no_further(
+    rig: Rig, server: ModelServer, other: ModelServer
+) -> None:
+    rig.apply(two(server, other.target("r-b", "rev-b"), STRATEGIES["header"]))
+    for word, revision in (("2", "rev-b"), ("1", "rev-a"), ("rev-b", "rev-b"), ("", "rev-a")):
+        answer = await rig.ask(post(extra=f"X-Moorage-Revision: {word}\r\n"))
+        assert (answer.status, answer.headers["x-moorage-revision"]) == (200, revision)
+    assert all("x-moorage-revision" not in seen.headers for seen in (*server.seen, *other.seen))
+    unknown = await rig.ask(post(extra="X-Moorage-Revision: 9\r\n"))
+    assert (unknown.status, unknown.error["code"]) == (404, "revision_not_found")
+    assert "1, 2" in unknown.error["message"]
+    await other.stop()
+    await until(lambda: other.closed == other.connections)
+    dead = await rig.ask(post(extra="X-Moorage-Revision: 2\r\n"))
+    assert (dead.status, dead.error["code"]) == (503, "revision_not_ready")
+    assert dead.headers["retry-after"]
+    assert (await rig.ask(post())).status == 200
+
+
+async def test_a_promotion_under_load_fails_no_request_and_cuts_no_stream(
+    rig: Rig, server: ModelServer, other: ModelServer
+) -> None:
+    going_on = asyncio.Event()
+
+    async def stream(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if b"stream" not in seen.body:
+            writer.write(reply())
+            return
+        writer.write(EVENTS)
+        await chunk(writer, "one")
+        await going_on.wait()
+        await chunk(writer, "[DONE]")
+        writer.write(b"0\r\n\r\n")
+
+    server.handler = stream
+    rig.apply(two(server, other.target("r-b", "rev-b"), STRATEGIES["none"]))
+    streams = [await rig.connect() for _ in range(5)]
+    for client in streams:
+        client.send(post(stream=True))
+        assert (await client.head()).status == 200
+    async with under_load(rig) as load:
+        await until(lambda: len(load.of("rev-a")) >= ENOUGH)
+        promoted = RouteSpec(
+            "m", "serve", targets=(other.target("r-b", "rev-b"),), revisions=(RevisionSpec("rev-b", 2),)
+        )
+        rig.apply(promoted)
+        await until(lambda: len(load.of("rev-b")) >= ENOUGH)
+        told = report(rig).endpoints[0]
+        assert told.replicas["r-a"] == 5
+        assert told.oldest_s["r-a"] > 0
+        assert "r-b" not in told.oldest_s
+    assert load.failed == []
+    demands: list[int] = []
+    rig.gateway.hub.on_demand = lambda: demands.append(report(rig).endpoints[0].replicas.get("r-a", 0))
+    going_on.set()
+    for client in streams:
+        assert b"[DONE]" in await asyncio.wait_for(client.reader.readuntil(b"0\r\n\r\n"), 60)
+    await until(lambda: demands == [0])  # told the moment the last one ended
+    assert report(rig).endpoints[0].oldest_s == {}
+
+
+async def test_the_evidence_of_streams_has_their_first_byte_and_their_tokens(
+    rig: Rig, server: ModelServer, other: ModelServer
+) -> None:
+    async def told(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(EVENTS)
+        for n in range(4):
+            await chunk(writer, json.dumps({"n": n}))
+        await chunk(writer, '{"usage": {"prompt_tokens": 3, "completion_tokens": 4000}}')
+        writer.write(b"0\r\n\r\n")
+
+    async def untold(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(EVENTS)
+        for n in range(4):
+            await chunk(writer, json.dumps({"n": n}))
+        writer.write(b"0\r\n\r\n")
+
+    server.handler, other.handler = told, untold
+    rig.apply(two(server, other.target("r-b", "rev-b"), STRATEGIES["header"]))
+    hub = rig.gateway.hub
+    clock = iter(range(1_000_000))
+    start = hub.time()
+    hub.time = lambda: start + next(clock) * 0.001
+    for word in ("1", "2"):
+        assert (await rig.ask(post(extra=f"X-Moorage-Revision: {word}\r\n", stream=True))).status == 200
+    seen = evidence(rig)
+    rates = {uid: next(iter(e.throughput_milli)) for uid, e in seen.items()}
+    assert rates["rev-a"] > rates["rev-b"] + 100, "usage counts where it is told: a thousand times the events"
+    for each in seen.values():
+        assert sum(each.ttft_us.values()) == sum(each.latency_us.values()) == sum(each.throughput_milli.values()) == 1
+        assert next(iter(each.ttft_us)) <= next(iter(each.latency_us))
+
+
+async def test_evidence_is_told_once_and_again_only_when_it_changed(
+    rig: Rig, server: ModelServer, other: ModelServer
+) -> None:
+    rig.apply(two(server, other.target("r-b", "rev-b"), STRATEGIES["header"]))
+    reporter = Reporter(rig.gateway.hub, rig.gateway.config, incarnation="i", address="h:1")
+    assert reporter.report(None).evidence == ()
+    await rig.ask(post())
+    assert reporter.due()
+    assert [e.revision for e in reporter.report(None).evidence] == ["rev-a"]
+    assert [e.revision for e in reporter.report(None).evidence] == ["rev-a"], "nobody answered yet"
+    reporter.answered()
+    assert not reporter.due()
+    assert reporter.report(None).evidence == ()
+    await rig.ask(post(extra="X-Moorage-Revision: 2\r\n"))
+    (told,) = reporter.report(None).evidence
+    assert (told.evidence_id, told.deployment, told.revision, told.requests) == ("compare-1", "dep-1", "rev-b", 1)
+
+
+async def test_metrics_tell_revisions_by_number_and_only_those_there_are(
+    rig: Rig, server: ModelServer, other: ModelServer
+) -> None:
+    for number in range(1, 30):
+        active = RevisionSpec(f"rev-{number}", number)
+        target = server.target(f"r-{number}", f"rev-{number}")
+        rig.apply(RouteSpec("m", "serve", targets=(target,), revisions=(active,)))
+        assert (await rig.ask(post())).status == 200
+    text = (await rig.ask(get("/metrics"))).body.decode()
+    lines = [line for line in text.splitlines() if line.startswith("moorage_gateway_revision_requests_total{")]
+    assert lines == [
+        'moorage_gateway_revision_requests_total{namespace="default",endpoint="m",revision="29",code="2xx"} 1'
+    ]
