@@ -27,7 +27,8 @@ def plain_document(spec: "Spec", kind: str, namespace: str) -> dict[str, Any]:
         kind: the kind it must be; a mapping may leave it out.
         namespace: where it belongs if it does not say.
 
-    Relative paths are made absolute: from the file's directory, else from the current one.
+    Relative paths are made absolute: from the file's directory, else from the current one. A file of synthetic requests
+    is read, so that the server needs none.
 
     Raises:
         InvalidSpec: it is wrong, of another kind, or the file has several documents or cannot be read.
@@ -47,8 +48,33 @@ def plain_document(spec: "Spec", kind: str, namespace: str) -> dict[str, Any]:
             f"a {kind} is needed here, not {getattr(doc, 'kind', None) or type(doc).__name__}",
             errors=[{"path": "kind", "message": f"must be {kind}"}],
         )
-    plain = specs.normalise(doc)
+    plain = specs.normalise(with_prompts(doc))
     return plain if "namespace" in doc.model_fields_set else {**plain, "namespace": namespace}
+
+
+def with_prompts(doc: "Document") -> "Document":
+    """The document with the requests of its `rollout.guard.synthetic` file in place of the file's path.
+
+    Raises:
+        InvalidSpec: the file cannot be read, or a line of it is wrong.
+    """
+    from moorage.wire.prompts import PLACE, parse_prompts
+    from moorage.wire.spec import Deployment
+
+    if not isinstance(doc, Deployment) or not isinstance(doc.rollout.guard.synthetic, str):
+        return doc
+    path = Path(doc.rollout.guard.synthetic)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"cannot read {path}: {unread(error)}"
+        raise InvalidSpec(
+            f"{PLACE}: {message}",
+            errors=[{"path": PLACE, "message": message}],
+            remedy="name a file with one JSON request a line, from the folder of the spec",
+        ) from error
+    guard = doc.rollout.guard.model_copy(update={"synthetic": parse_prompts(text, str(path))})
+    return doc.model_copy(update={"rollout": doc.rollout.model_copy(update={"guard": guard})})
 
 
 def _text(path: Path) -> str:

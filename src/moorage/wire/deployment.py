@@ -3,15 +3,27 @@
 Which fields belong to the revision part and which are live is told by `REVISION_FIELDS` and `LIVE_FIELDS`.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from moorage.wire.document import Document
 from moorage.wire.fields import AtLeastOne, Count, Duration, Name, Part, Percent, Priority, ReplicaCount, Share, Workers
-from moorage.wire.runtime import DriveUse, Expose, Outbound, Placement, Resources, ServerRuntime, each_once
+from moorage.wire.runtime import (
+    DriveUse,
+    Expose,
+    Outbound,
+    Placement,
+    ReadyRequest,
+    Resources,
+    ServerRuntime,
+    each_once,
+)
 
 Provider = Literal["fleet", "kubernetes", "slurm"]
+
+SYNTHETIC_MAX = 200
+"""Requests of one file: as many as are sent to a revision at most by default."""
 
 
 class Model(Part):
@@ -75,8 +87,15 @@ class Quality(Part):
     max_drop: float = Field(default=0.01, ge=0)
 
 
+class SyntheticRequest(ReadyRequest):
+    """A request that is sent to both revisions while they are compared: POST `path` with a JSON body."""
+
+
 class Guard(Part):
-    """The release guard's policy."""
+    """The release guard's policy.
+
+    `synthetic` is the path of a file in a spec; the client reads it, and what travels is its requests.
+    """
 
     enabled: bool = True
     minimum_requests: AtLeastOne = 20
@@ -84,7 +103,7 @@ class Guard(Part):
     latency_percent: Percent = 15
     error_rate: Share = 0.01
     throughput_percent: Percent = 20
-    synthetic: str | None = None
+    synthetic: str | Annotated[list[SyntheticRequest], Field(min_length=1, max_length=SYNTHETIC_MAX)] | None = None
     quality: Quality | None = None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from moorage.domain.errors import InvalidSpec
-from moorage.wire.deployment import LIVE_FIELDS, REVISION_FIELDS, Deployment
+from moorage.wire.deployment import LIVE_FIELDS, REVISION_FIELDS, Deployment, Rollout
 from moorage.wire.endpoint import Drive, Endpoint
 from moorage.wire.problems import Lines, Problem, invalid, nearest, problems
 from moorage.wire.reading import read
@@ -73,7 +73,7 @@ def parse_documents(text: str, *, source: str, base: str | None = None) -> list[
 
 
 def rooted_at(doc: Document, base: str) -> Document:
-    """The document with its relative paths (model source, working directory, mounts) made absolute.
+    """The document with its relative paths (model source, working directory, mounts, synthetic file) made absolute.
 
     Args:
         base: absolute directory that they are meant from.
@@ -81,7 +81,8 @@ def rooted_at(doc: Document, base: str) -> Document:
     if isinstance(doc, Deployment):
         source = doc.model.source
         model = doc.model.model_copy(update={"source": _absolute(source, base)}) if source else doc.model
-        return doc.model_copy(update={"model": model, "runtime": _runtime_at(doc.runtime, base)})
+        rollout = _rollout_at(doc.rollout, base)
+        return doc.model_copy(update={"model": model, "runtime": _runtime_at(doc.runtime, base), "rollout": rollout})
     if isinstance(doc, Run):
         groups = [g.model_copy(update={"runtime": _runtime_at(g.runtime, base)}) for g in doc.groups]
         return doc.model_copy(update={"groups": groups})
@@ -178,6 +179,14 @@ def _runtime_at(runtime: Runtime, base: str) -> Runtime:
     if workdir is not None and runtime.runner == "process":  # in a container it is a path of the image
         workdir = _absolute(workdir, base)
     return runtime.model_copy(update={"workdir": workdir, "mounts": mounts})
+
+
+def _rollout_at(rollout: Rollout, base: str) -> Rollout:
+    guard = rollout.guard
+    if not isinstance(guard.synthetic, str):
+        return rollout
+    there = guard.model_copy(update={"synthetic": _absolute(guard.synthetic, base)})
+    return rollout.model_copy(update={"guard": there})
 
 
 def _absolute(path: str, base: str) -> str:

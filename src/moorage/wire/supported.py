@@ -34,6 +34,15 @@ def _asked(value: Any) -> bool:
     return value is not False
 
 
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_UNREAD = (
+    "is the path of a file, which is read where the spec is applied (`moor apply`, the SDK); what a server takes "
+    "is its requests, a list of {path, body}"
+)
+
 _ENFORCED = (
     _Rule("outbound", _asked, "", "no machine can enforce an outbound policy yet; unenforced it means nothing"),
     _Rule("sandbox", _asked, "", "no machine can run sandboxed work yet"),
@@ -55,8 +64,7 @@ _DEPLOYMENT = (
     _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
     _FABRIC,
     _Rule("rollout.strategy", _other_than("none"), "sending live requests to a candidate is"),
-    _Rule("rollout.guard.quality", bool, "a quality guard is"),
-    _Rule("rollout.guard.synthetic", bool, "a file of synthetic requests is"),
+    _Rule("rollout.guard.synthetic", _is_path, "", _UNREAD),
     _Rule("rollout.capacity", _other_than("extra"), "replacing in place is"),
     _Rule("gateway.affinity", _other_than("none"), "affinity is"),
 )

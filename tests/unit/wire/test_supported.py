@@ -21,7 +21,7 @@ def places(**fields):
         ({"placement": {"topology": {"fabric": "infiniband"}}}, "placement.topology.fabric"),
         ({"rollout": {"strategy": "canary"}}, "rollout.strategy"),
         ({"rollout": {"capacity": "replace"}}, "rollout.capacity"),
-        ({"rollout": {"guard": {"quality": {"name": "eval"}}}}, "rollout.guard.quality"),
+        ({"rollout": {"guard": {"synthetic": "prompts.jsonl"}}}, "rollout.guard.synthetic"),
         ({"gateway": {"affinity": "session"}}, "gateway.affinity"),
         ({"outbound": {"allow": []}}, "outbound"),
         ({"sandbox": True}, "sandbox"),

@@ -117,7 +117,11 @@ def init(_session: Session, name: str, kind: str, file: Path | None, force: bool
 @command
 def validate(session: Session, files: tuple[str, ...]) -> None:
     """Check spec files without sending them anywhere. Every mistake is shown, with its place."""
+    from moorage.client.documents import with_prompts
+
     found = [(source, doc) for source in files for doc in read_documents(source)]
+    for _, doc in found:
+        with_prompts(doc)  # a file that it names is read as well
     values: list[dict[str, Any]] = [
         {"file": source, "kind": doc.kind, "name": doc.name, "namespace": doc.namespace, "valid": True}
         for source, doc in found
