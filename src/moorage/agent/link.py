@@ -21,6 +21,7 @@ from moorage.wire.agent import (
     ReportAnswer,
     Work,
 )
+from moorage.wire.cache import CacheAnswer
 from moorage.wire.claim import ClaimAnswer
 from moorage.wire.giving import IdentityAnswer, SecretsAnswer, SecretsRequest
 from moorage.wire.inventory import InventoryAnswer
@@ -126,6 +127,10 @@ class Link:
             raise LinkDown(f"drives: {type(cause).__name__} {cause}".strip()) from cause
         if not answer.is_success:
             raise LinkStale(f"drives: {answer.status_code} {answer.text[:300]}")
+
+    async def cache(self, request: str, answer: CacheAnswer) -> None:
+        """Answer a request about the models that are kept here."""
+        await self._send("POST", f"caches/{request}", content=answer.model_dump_json())
 
     async def logs(self, request: str, lines: LogLines) -> None:
         """Answer a request for log lines."""

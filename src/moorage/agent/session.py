@@ -17,6 +17,7 @@ from moorage.agent.execs import ExecDesk
 from moorage.agent.link import Link, LinkDenied, LinkDown, LinkError, LinkRemoved, LinkStale
 from moorage.agent.logs import LogDesk
 from moorage.agent.means import Means
+from moorage.agent.models.desk import CacheDesk
 from moorage.agent.roster import Roster
 from moorage.agent.stocktaking import StockDesk
 from moorage.domain.errors import Unauthorized
@@ -109,6 +110,7 @@ class Session:
         self._execs = ExecDesk(roster, means.config.server_url, lambda: link.bearer, means.log)
         self._claims = ClaimDesk(means, link)
         self._stock = StockDesk(means, roster, link)
+        self._caches = CacheDesk(means, link)
         self._waiting_since: float | None = None
         self._reached = False
         self.draining = False
@@ -253,6 +255,7 @@ class Session:
             self._execs.take(work.execs)
             self._stock.take(work.inventories)
             self._claims.take(work.claims)
+            self._caches.take(work.caches)
             self._desk.wake()
             self._drives.take(work.drives)
             await self._apply()

@@ -17,6 +17,7 @@ from moorage.api.auth import Auth
 from moorage.api.ports import Commands, Explain, Gateways, Machines
 from moorage.control.adopting import Adoption
 from moorage.control.authority import Authority
+from moorage.control.caches import CacheAsking, MachineCaches
 from moorage.control.claims import ClaimAsking
 from moorage.control.credentials import Credentials, Principal
 from moorage.control.driverelay import DriveRelay
@@ -89,6 +90,7 @@ class ApiDeps:
         authority: signs workers' certificates.
         drives: of namespaces.
         copies: of drives, on their way from machine to machine; the same one that builds `Work`.
+        caches: asks machines about the models that they keep; likewise.
         ids: of what adoptions make.
         claims: asks machines about servers that somebody else started; likewise.
         stock: asks machines what is really there; the same one that builds `Work`.
@@ -119,6 +121,7 @@ class ApiDeps:
     copies: DriveRelay
     stock: StockAsking
     claims: ClaimAsking
+    caches: CacheAsking
     ids: Ids
     settings: ApiSettings
     http: httpx.AsyncClient
@@ -133,6 +136,11 @@ class ApiDeps:
     def reader(self) -> Reader:
         """Questions of people."""
         return Reader(self.store, self.clock, self.settings.gateway_url, self.keeper, self.demand)
+
+    @cached_property
+    def models(self) -> MachineCaches:
+        """The models that machines keep."""
+        return MachineCaches(self.store, self.caches, lambda: token_hex(12))
 
     @cached_property
     def adoption(self) -> Adoption:

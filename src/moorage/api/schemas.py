@@ -305,6 +305,38 @@ class Machine(Head):
     capabilities: list[str]
 
 
+class CachedModel(Shape):
+    """A model that a machine keeps, or that is on its way there."""
+
+    source: str
+    state: Literal["cached", "fetching", "partial", "failed"]
+    names: list[str]
+    commit: str | None
+    size: int
+    done: int
+    rate: int
+    files: list[Json]
+    path: str | None
+    fetched_at: Time | None
+    used_at: Time | None
+    pinned: bool
+    restricted: bool
+    used_by: list[str]
+    error: str | None
+
+
+class ModelCache(Shape):
+    """The models of one machine."""
+
+    kind: Literal["ModelCache"]
+    machine: str
+    path: str
+    limit_bytes: int | None
+    disk_bytes: int
+    free_bytes: int
+    models: list[CachedModel]
+
+
 class OperationTarget(Shape):
     """What an operation works on."""
 
@@ -431,6 +463,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "/api/v1/machines": Items[Machine],
     "/api/v1/machines/{name}": Machine,
     "/api/v1/machines/{name}/history": Changes,
+    "/api/v1/machines/{name}/cache": ModelCache,
     "/api/v1/operations": Items[Operation],
     "/api/v1/operations/{uid}": Operation,
     "/api/v1/events": Changes,

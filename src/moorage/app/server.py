@@ -31,6 +31,7 @@ from moorage.clock import SystemClock
 from moorage.control.accounts import GpuAccounts
 from moorage.control.admit import Admission
 from moorage.control.authority import Authority
+from moorage.control.caches import CacheAsking
 from moorage.control.claims import ClaimAsking
 from moorage.control.comparing import Comparing
 from moorage.control.credentials import Credentials
@@ -146,8 +147,8 @@ async def build(config: ServerConfig) -> Graph:
     relay = LogRelay(clock, lambda: ids.new("Operation"))
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
     copies = DriveRelay(clock, lambda: ids.new("Operation"))
-    stock, claims = StockAsking(clock), ClaimAsking(clock)
-    board = WorkBoard(store, clock, relay, execs, copies, stock=stock, claims=claims)
+    stock, claims, caches = StockAsking(clock), ClaimAsking(clock), CacheAsking(clock)
+    board = WorkBoard(store, clock, relay, execs, copies, stock=stock, claims=claims, caches=caches)
     times = LeaseTimes(late_s=config.machine_ttl_s * LATE_SHARE, ttl_s=config.machine_ttl_s)
     scheduling = SchedulingStep(store, clock)
     accounts = GpuAccounts(store, clock, scheduling.keeper)
@@ -190,6 +191,7 @@ async def build(config: ServerConfig) -> Graph:
         copies=copies,
         stock=stock,
         claims=claims,
+        caches=caches,
         ids=ids,
         settings=ApiSettings(gateway_url=config.gateway_url, gateway_token=tokens.get("gateway")),
         http=http,

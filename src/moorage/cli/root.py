@@ -71,6 +71,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Settings": {
         "namespaces": ("namespaces", "Namespaces, and the machines that each may use."),
         "quota": ("namespaces", "How much each namespace may hold, and does."),
+        "cache": ("cache", "Models that machines fetched and keep."),
         "drives": ("drives", "Data that lies on one machine, for workers to use."),
         "secrets": ("secrets", "Values that workers are given and nobody can read back."),
         "config": ("config", "Effective settings, and where each comes from."),

@@ -73,6 +73,75 @@ class AsyncMachines:
         )
         return answer
 
+    async def cache(self, name: str) -> Json:
+        """The models that it keeps: {path, limit_bytes, free_bytes, models: [{source, state, size, done, …}]}."""
+        answer: Json = await self._session.get(fleet_path("machines", name, "cache"))
+        return answer
+
+    async def prefetch(self, name: str, source: str, *, pin: bool = False) -> Json:
+        """Have a model (`hf://ORG/NAME@REVISION`) there before it is needed; begun when this returns, as `cache` says.
+
+        Args:
+            name: of the machine.
+            source: of the model.
+            pin: it stays until it is unpinned.
+        """
+        return await self._change_cache(name, "prefetch", source, pin=pin)
+
+    async def pin(self, name: str, source: str) -> Json:
+        """Keep a model that is there, whatever else needs room."""
+        return await self._change_cache(name, "pin", source)
+
+    async def unpin(self, name: str, source: str) -> Json:
+        """Let it go again when there is no room."""
+        return await self._change_cache(name, "unpin", source)
+
+    async def evict(self, name: str, source: str) -> Json:
+        """Remove a model that nobody uses."""
+        return await self._change_cache(name, "evict", source)
+
+    async def wait_cached(
+        self,
+        name: str,
+        source: str,
+        *,
+        timeout_s: float | None = 3600.0,
+        interval_s: float = INTERVAL_S,
+        on_status: Callable[[Json], None] | None = None,
+    ) -> Json:
+        """Wait until a model that was asked for is there; the model as it is then.
+
+        Args:
+            name: of the machine.
+            source: of the model, as it was asked for.
+            timeout_s: None waits for ever.
+            interval_s: between two looks.
+            on_status: called with the model at each look.
+
+        Raises:
+            WaitFailed: it cannot be had.
+            WaitTimeout: time is over.
+        """
+        from moorage.client.caching import CacheWatch, judge_model, models_of
+        from moorage.client.watching import Sight, watch
+
+        async def look(limit_s: float) -> Sight:
+            found = await self._session.get(fleet_path("machines", name, "cache"), limit_s=limit_s)
+            models = models_of(found, source)
+            return Sight(models[0] if models else {}, judge_model(found, source))
+
+        def tell(model: Json) -> None:
+            if model and on_status is not None:
+                on_status(model)
+
+        what = CacheWatch("cached", f"Model {source} on {name}", name, timeout_s, interval_s, tell)
+        return (await watch(what, look, self._session.transport)).last
+
+    async def _change_cache(self, name: str, action: str, source: str, **more: bool) -> Json:
+        body = {"action": action, "source": source, **more}
+        answer: Json = await self._session.change("POST", fleet_path("machines", name, "cache"), body=body)
+        return answer
+
     async def join_token(self, *, key: str | None = None) -> Json:
         """A token with which an agent may join; shown once."""
         answer: Json = await self._session.change("POST", fleet_path("tokens", "join"), key=key)

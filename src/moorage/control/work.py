@@ -7,6 +7,7 @@ in milliseconds, so that they never repeat across restarts of the control plane.
 import asyncio
 from collections.abc import Iterable, Mapping
 
+from moorage.control.caches import CacheAsking
 from moorage.control.claims import ClaimAsking
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import with_drives
@@ -39,6 +40,7 @@ class WorkBoard:
         relay: questions for log lines that travel with the work.
         execs: commands to be run beside workers, likewise.
         copies: of drives that other machines wait for, likewise.
+        caches: questions about the models that machines keep, likewise.
         stock: questions for what is really on a machine, likewise.
         claims: questions about servers that somebody else started, likewise.
     """
@@ -52,11 +54,13 @@ class WorkBoard:
         copies: DriveRelay | None = None,
         *,
         stock: StockAsking | None = None,
+        caches: CacheAsking | None = None,
         claims: ClaimAsking | None = None,
     ) -> None:
         self._store = store
         self._copies = copies
         self._stock = stock
+        self._caches = caches
         self._claims = claims
         self._relay = relay
         self._execs = execs
@@ -70,6 +74,8 @@ class WorkBoard:
             execs.on_change = self.bump_soon
         if copies is not None:
             copies.on_change = self.bump_soon
+        if caches is not None:
+            caches.on_change = self.bump_soon
         if stock is not None:
             stock.on_change = self.bump_soon
         if claims is not None:
@@ -117,6 +123,7 @@ class WorkBoard:
         execs = self._execs.pending(machine) if self._execs is not None else ()
         drives = self._copies.pending(machine) if self._copies is not None else ()
         stock = self._stock.pending(machine) if self._stock is not None else ()
+        caches = self._caches.pending(machine) if self._caches is not None else ()
         claims = self._claims.pending(machine) if self._claims is not None else ()
         return Work(
             version=version,
@@ -125,6 +132,7 @@ class WorkBoard:
             execs=execs,
             drives=drives,
             inventories=stock,
+            caches=caches,
             claims=claims,
         )
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from moorage.wire.cache import CacheRequest
 from moorage.wire.claim import ClaimRequest
 from moorage.wire.giving import DriveRequest
 from moorage.wire.gpus import Gpu
@@ -136,7 +137,7 @@ class Launch(Message):
     env: dict[str, str] = Field(default_factory=dict)
     workdir: str | None = None
     source: str | None = None
-    """model source (a path in this issue)"""
+    """model source: a path of the machine, or `hf://…`, which the machine fetches"""
     name: str = ""
     rank: int = 0
     world_size: int = 1
@@ -259,6 +260,7 @@ class Work(Message):
     drives: tuple[DriveRequest, ...] = ()
     inventories: tuple[InventoryRequest, ...] = ()
     claims: tuple[ClaimRequest, ...] = ()
+    caches: tuple[CacheRequest, ...] = ()
     removed: bool = False
     """this machine was removed: stop all and exit"""
 

@@ -12,6 +12,7 @@ from moorage.api.auth import Auth, StaticTokens
 from moorage.api.deps import ApiDeps, ApiSettings
 from moorage.clock import SystemClock
 from moorage.control.authority import Authority
+from moorage.control.caches import CacheAsking
 from moorage.control.claims import ClaimAsking
 from moorage.control.credentials import Credentials
 from moorage.control.driverelay import DriveRelay
@@ -92,6 +93,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         copies=DriveRelay(clock, lambda: f"d-{next(numbers)}"),
         stock=StockAsking(clock),
         claims=ClaimAsking(clock),
+        caches=CacheAsking(clock),
         ids=CountedIds(),
         settings=ApiSettings(gateway_url="http://127.0.0.1:7421", gateway_token=TOKENS.gateway),
         http=httpx.AsyncClient(transport=httpx.MockTransport(gateway)),

@@ -73,6 +73,7 @@ class ModelCache:
         self._fetches: dict[str, Fetch] = {}
         self._tasks: dict[str, asyncio.Task[Entry]] = {}
         self._ordered: dict[str, asyncio.Task[None]] = {}
+        self._orders: dict[str, HubSource] = {}
         self._failed: dict[str, tuple[HubSource, str]] = {}
         self._changing = asyncio.Lock()
 
@@ -101,6 +102,11 @@ class ModelCache:
     def fetches(self) -> Mapping[str, Fetch]:
         """Those on their way now, by key."""
         return self._fetches
+
+    @property
+    def ordered(self) -> Sequence[HubSource]:
+        """Prefetches that are under way."""
+        return tuple(self._orders.values())
 
     @property
     def failed(self) -> Sequence[tuple[HubSource, str]]:
@@ -312,6 +318,7 @@ class ModelCache:
         name = str(source)
         if name not in self._ordered:
             self._failed.pop(name, None)
+            self._orders[name] = source
             self._ordered[name] = asyncio.create_task(self._prefetch(source, pin))
 
     async def _prefetch(self, source: HubSource, pin: bool) -> None:
@@ -330,6 +337,7 @@ class ModelCache:
             self._log.warning("a model was not fetched", model=str(source), why=cause.message)
         finally:
             self._ordered.pop(str(source), None)
+            self._orders.pop(str(source), None)
 
     async def pin(self, entry: Entry, *, pinned: bool) -> None:
         """Keep it, or let it go when there is no room."""

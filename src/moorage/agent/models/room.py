@@ -6,6 +6,7 @@ Called by `cache`, from a thread.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from moorage.agent.models.shelf import Entry, Partial, Shelf
 from moorage.domain.units import show_size
@@ -45,6 +46,15 @@ class Room:
     def __init__(self, shelf: Shelf, limit_bytes: int | None) -> None:
         self.limit_bytes = limit_bytes
         self._shelf = shelf
+
+    @property
+    def path(self) -> Path:
+        """Where the models are."""
+        return self._shelf.base
+
+    def of_disk(self) -> tuple[int, int]:
+        """Bytes of its disk: (total, free)."""
+        return self._shelf.room()
 
     def make(self, demand: Demand) -> list[Entry]:
         """Remove what has to go, and answer it.

@@ -26,6 +26,7 @@ from moorage.wire.agent import (
     ReportAnswer,
     Work,
 )
+from moorage.wire.cache import CacheAnswer
 from moorage.wire.claim import ClaimAnswer
 from moorage.wire.giving import IdentityAnswer, SecretsAnswer, SecretsRequest
 from moorage.wire.inventory import InventoryAnswer
@@ -47,6 +48,7 @@ MESSAGES = (
     SecretsAnswer,
     IdentityAnswer,
     InventoryAnswer,
+    CacheAnswer,
     ClaimAnswer,
 )
 
@@ -137,6 +139,13 @@ async def identity(request: Request, deps: Deps) -> Response:
 async def answer_inventory(id: str, request: Request, deps: Deps) -> Response:
     """What is on the machine, as `Work.inventories` asked; 404 when nobody waits for it any more."""
     deps.stock.answer(principal(request).machine or "", id, await read(request, InventoryAnswer))
+    return Response(status_code=204)
+
+
+@router.post("/caches/{id}", openapi_extra=described(CacheAnswer, None))
+async def answer_cache(id: str, request: Request, deps: Deps) -> Response:
+    """The models that the machine keeps, as `Work.caches` asked; 404 when nobody waits for it any more."""
+    deps.caches.answer(principal(request).machine or "", id, await read(request, CacheAnswer))
     return Response(status_code=204)
 
 

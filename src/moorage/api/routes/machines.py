@@ -1,6 +1,6 @@
 """`/machines…`: where things run."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,6 +20,15 @@ class CordonBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
     why: str = Field(min_length=1, max_length=1000)
+
+
+class CacheBody(BaseModel):
+    """What is wanted of a machine's models; `pin` is of a prefetch, to stay there."""
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+    action: Literal["prefetch", "pin", "unpin", "evict"]
+    source: str = Field(min_length=1, max_length=1000)
+    pin: bool = False
 
 
 class DrainBody(BaseModel):
@@ -55,6 +64,19 @@ async def get_machine(name: str, deps: Deps) -> Response:
 async def machine_history(name: str, deps: Deps, after: After = None, limit: HistoryLimit = HISTORY_MAX) -> Response:
     """Everything that happened to it, oldest first."""
     return json_response(await deps.reader.history(Machine, None, name, after=after, limit=limit))
+
+
+@router.get("/{name}/cache")
+async def cache(name: str, deps: Deps) -> Response:
+    """The models that it keeps: which bytes, how far those on their way are, who uses them."""
+    return json_response(await deps.models.ask(await deps.reader.find(Machine, None, name)))
+
+
+@router.post("/{name}/cache")
+async def change_cache(name: str, body: CacheBody, deps: Deps) -> Response:
+    """Have a model there in time, keep one, let it go, remove it; answered as `GET` is. Again changes nothing."""
+    row = await deps.reader.find(Machine, None, name)
+    return json_response(await deps.models.ask(row, body.action, body.source, pin=body.pin))
 
 
 @router.post("/{name}/cordon")
