@@ -117,6 +117,11 @@ def compared(evidence: Mapping[str, Any], strategy: str) -> Seen:
     return together(Seen.from_wire(kept) for source, kept in sorted(evidence.items()) if _counts(source, strategy))
 
 
+def carried(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """What of it stays when another comparison begins: a score is of one revision, whatever it is held against."""
+    return {source: kept for source, kept in evidence.items() if source.startswith(QUALITY)}
+
+
 def _counts(source: str, strategy: str) -> bool:
     sent = source.startswith((SYNTHETIC, QUALITY))
     if strategy == "none":

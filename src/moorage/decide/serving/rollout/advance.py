@@ -10,6 +10,7 @@ replicas run follows in stage `scale` of the same decision.
 """
 
 from moorage.decide.decision import Draft, Ids
+from moorage.decide.serving.evidence import carried
 from moorage.decide.serving.rollout import rollback, window
 from moorage.decide.serving.rollout.closing import end_candidate, follow_draining, prove_gone
 from moorage.decide.serving.rollout.promoting import promote
@@ -160,8 +161,7 @@ def _begin_evidence_anew(draft: Draft, uid: str) -> None:
     """Each step is judged on what was seen in it; what was posted of quality stands."""
     revision = revision_row(draft, uid)
     if revision is not None:
-        left = {source: kept for source, kept in revision.evidence.items() if source.startswith("quality")}
-        draft.set(revision, evidence=left)
+        draft.set(revision, evidence=carried(revision.evidence))
 
 
 def _asked_to_cancel(snapshot: ServingSnapshot, candidate: Revision) -> bool:

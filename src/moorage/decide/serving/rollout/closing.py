@@ -4,6 +4,7 @@ A candidate that ended is named by nothing any more: no size, no route, no secon
 """
 
 from moorage.decide.decision import Draft
+from moorage.decide.serving.evidence import carried
 from moorage.decide.serving.phase import IN_PROMOTION
 from moorage.decide.serving.rollout.roles import live_replicas, revision_row
 from moorage.decide.serving.snapshot import ServingSnapshot
@@ -45,7 +46,7 @@ def forget(draft: Draft, deployment: Deployment, revision: str) -> None:
         draft.set(deployment, candidate_revision=None, rollout=None)
     active = revision_row(draft, current.active_revision)
     if active is not None:
-        draft.set(active, evidence={})
+        draft.set(active, evidence=carried(active.evidence))
 
 
 def follow_draining(draft: Draft, snapshot: ServingSnapshot) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moorage.decide.decision import Draft
+from moorage.decide.serving.evidence import carried
 from moorage.decide.serving.phase import is_ready
 from moorage.decide.serving.rollout.record import Rollout, terms_of
 from moorage.decide.serving.rollout.roles import live_replicas
@@ -42,7 +43,7 @@ def promote(draft: Draft, deployment: Deployment, candidate: Revision, active: R
         why,
         activated_at=draft.now,
         initial_scale_reached=True,
-        evidence={},
+        evidence=carried(chosen.evidence),
         retry_at=None,
         failures_in_row=0,
         not_ready=(),

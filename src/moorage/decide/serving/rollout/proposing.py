@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.decide.decision import Draft
+from moorage.decide.serving.evidence import carried
 from moorage.decide.serving.rollout.closing import cancel_candidate
 from moorage.decide.serving.rollout.record import Rollout, terms_of
 from moorage.domain.nouns import Deployment, Revision
@@ -64,7 +65,7 @@ def begin(draft: Draft, deployment: Deployment, candidate: Revision, kind: str =
     """The record of a comparison that begins now, the evidence of both emptied."""
     current, terms = draft.row(deployment), terms_of(draft.row(deployment))
     active = next(r for r in draft.of(Revision) if r.uid == current.active_revision)
-    draft.set(active, evidence={})
+    draft.set(active, evidence=carried(active.evidence))
     return Rollout(
         candidate=candidate.uid,
         baseline=active.uid,

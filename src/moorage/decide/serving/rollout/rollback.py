@@ -9,6 +9,7 @@ No guard is asked: it was accepted before, and the one that serves is why people
 """
 
 from moorage.decide.decision import Draft, Ids
+from moorage.decide.serving.evidence import carried
 from moorage.decide.serving.facts import first_steps
 from moorage.decide.serving.phase import OPEN_OPERATION
 from moorage.decide.serving.rollout.closing import cancel_candidate
@@ -87,7 +88,7 @@ def _start_again(draft: Draft, deployment: Deployment, to: Revision, operation: 
         fatal_since_ran=False,
         not_ready=(),
         verdict=None,
-        evidence={},
+        evidence=carried(draft.row(to).evidence),
     )
     draft.set(deployment, candidate_revision=to.uid)
     rollout = begin(draft, deployment, to, "rollback").but(by=operation.actor, why=_why(operation))

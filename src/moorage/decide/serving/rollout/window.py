@@ -5,6 +5,7 @@ promoted revision that failed and has nothing ready does. A rollback has no wind
 """
 
 from moorage.decide.decision import Draft, Ids
+from moorage.decide.serving.evidence import carried
 from moorage.decide.serving.rollout import rollback
 from moorage.decide.serving.rollout.promoting import BEHIND
 from moorage.decide.serving.rollout.record import Rollout, rollout_of
@@ -43,7 +44,7 @@ def close(draft: Draft, deployment: Deployment, rollout: Rollout) -> None:
     for uid in (rollout.candidate, rollout.baseline):
         revision = revision_row(draft, uid)
         if revision is not None:
-            draft.set(revision, evidence={})
+            draft.set(revision, evidence=carried(revision.evidence))
 
 
 def _failed_since(deployment: Deployment, promoted: Revision) -> bool:
