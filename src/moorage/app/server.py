@@ -176,7 +176,7 @@ async def build(config: ServerConfig) -> Graph:
     deps = ApiDeps(
         store=store,
         clock=clock,
-        commands=Admission(store, clock, ids, publisher.demand),
+        commands=Admission(store, clock, ids, publisher.demand, scheduling.keeper),
         machines=observation,
         gateways=publisher,
         explain=Explanation(store, clock, scheduling.keeper),

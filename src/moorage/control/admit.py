@@ -10,12 +10,16 @@ from moorage.control.admit_runs import RunAdmission
 from moorage.control.carrying import Answer, Carrier
 from moorage.control.dry_runs import Belongings, delete_deployment
 from moorage.control.fleet import FleetAdmission
-from moorage.control.planning import plan
+from moorage.control.keeping import FleetKeeper
+from moorage.control.planning import Prospect, plan
+from moorage.control.roomcheck import Room, room_for
+from moorage.control.scheduling import load_book
 from moorage.control.submitted import checked_spec
 from moorage.decide.decision import Ids, Outcome
 from moorage.decide.serving import commands, operation_commands
 from moorage.decide.serving.commands import Intent, Known
-from moorage.decide.serving.phase import OPEN_OPERATION
+from moorage.decide.serving.phase import OPEN_OPERATION, desired_replicas, initial_scale
+from moorage.decide.serving.rollout.record import terms_of
 from moorage.decide.serving.snapshot import Demand
 from moorage.domain.errors import NotFound
 from moorage.domain.ids import digest
@@ -30,11 +34,18 @@ class Admission:
     Args:
         store, clock, ids: outside.
         demand: traffic of a deployment, as gateways report it to this control plane.
+        keeper: of the scheduler's book, if this process may lead: plans then build none of their own.
     """
 
     def __init__(
-        self, store: Store, clock: Clock, ids: Ids, demand: Callable[[Deployment], Demand] | None = None
+        self,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        demand: Callable[[Deployment], Demand] | None = None,
+        keeper: FleetKeeper | None = None,
     ) -> None:
+        self._keeper = keeper
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -58,9 +69,28 @@ class Admission:
         return await self._carry(ns, key, {"apply": name, "spec": intent.spec}, decide)
 
     async def plan_deployment(self, ns: str, name: str, document: Mapping[str, Any]) -> Answer:
-        """What an apply would do: a Plan object."""
-        intent = read_intent(ns, name, document)
-        return plan(intent, await self._known(ns, name), self._ids, self._clock.now())
+        """What an apply would do: a Plan object.
+
+        Raises:
+            Conflict: the apply would be refused; the same error.
+        """
+        intent, now = read_intent(ns, name, document), self._clock.now()
+        known = await self._known(ns, name)
+        if known is None:
+            await self.runs.refuse_name(ns, name)
+        outcome = commands.apply(intent, known, self._ids, now, actor="plan", create_only=False)
+        prospect = Prospect(intent, known, outcome)
+        return plan(prospect, await self._room(prospect, now))
+
+    async def _room(self, prospect: Prospect, now: float) -> Room | None:
+        """What the scheduler says of the replicas that an apply would start; None: it starts none beside others."""
+        revision, deployment = prospect.revision, prospect.deployment
+        first = prospect.active() is None
+        count = initial_scale(deployment.spec) if first else max(desired_replicas(deployment), 1)
+        if revision is None or not count or (not first and terms_of(deployment).replace):
+            return None
+        book = await load_book(self._store, self._clock, self._keeper)
+        return room_for(book, deployment, revision, count, ids=self._ids, now=now)
 
     async def stop_deployment(self, ns: str, name: str, *, actor: str, key: str | None, text: str | None) -> Answer:
         """Stop it for good: {deployment, operation}."""

@@ -63,9 +63,7 @@ _DEPLOYMENT = (
     _Rule("model.source", _has_scheme, "fetching a model (give the path of one on the machine) is"),
     _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
     _FABRIC,
-    _Rule("rollout.strategy", _other_than("none"), "sending live requests to a candidate is"),
     _Rule("rollout.guard.synthetic", _is_path, "", _UNREAD),
-    _Rule("rollout.capacity", _other_than("extra"), "replacing in place is"),
     _Rule("gateway.affinity", _other_than("none"), "affinity is"),
 )
 

@@ -19,8 +19,6 @@ def places(**fields):
         ({"model": {"source": "hf://org/name"}}, "model.source"),
         ({"provider": "slurm"}, "provider"),
         ({"placement": {"topology": {"fabric": "infiniband"}}}, "placement.topology.fabric"),
-        ({"rollout": {"strategy": "canary"}}, "rollout.strategy"),
-        ({"rollout": {"capacity": "replace"}}, "rollout.capacity"),
         ({"rollout": {"guard": {"synthetic": "prompts.jsonl"}}}, "rollout.guard.synthetic"),
         ({"gateway": {"affinity": "session"}}, "gateway.affinity"),
         ({"outbound": {"allow": []}}, "outbound"),
@@ -35,6 +33,12 @@ def test_each_feature_that_is_not_there_is_refused_at_its_place(fields, path):
 def test_what_the_process_runner_and_the_fleet_can_do_is_not_refused():
     runtime = {**RUNTIME, "env": {"A": "b"}, "workdir": "/srv", "ready": {"request": {"path": "/v1/completions"}}}
     assert places(runtime=runtime, model={"id": "m", "source": "/m"}, resources={"gpus": 1}, priority=2) == []
+
+
+@pytest.mark.parametrize("strategy", ["none", "header", "canary", "mirror"])
+@pytest.mark.parametrize("capacity", ["extra", "replace"])
+def test_no_way_of_rolling_out_is_refused(strategy, capacity):
+    assert places(rollout={"strategy": strategy, "capacity": capacity}) == []
 
 
 @pytest.mark.parametrize("topology", [{"keep": "rack"}, {"keep": "machine"}, {"max_machines": 2}, {"spread": "rack"}])

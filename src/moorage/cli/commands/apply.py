@@ -184,9 +184,13 @@ def _plan(session: Session, documents: list[Any]) -> None:
 
 
 def _plan_text(name: str, found: Any) -> str:
-    lines = [f"{name}: {'would change' if found.get('changes') else 'nothing would change'}"]
-    for change in found.get("changes") or ():
-        lines.append(f"  {change.get('path')}: {_value(change.get('before'))} → {_value(change.get('after'))}")
+    changes = found.get("changes") or ()
+    new = bool(changes) and all(change.get("before") is None for change in changes)
+    moves = bool(changes or found.get("actions"))
+    lines = [f"{name}: {'would be made' if new else 'would change' if moves else 'nothing would change'}"]
+    for change in () if new else changes:
+        lines.append(f"  {change.get('path')}")
+        lines += [f"    {sign} {_value(change.get(side))}" for sign, side in (("-", "before"), ("+", "after"))]
     for action in sorted(found.get("actions") or (), key=lambda a: a.get("order", 0)):
         lines.append(f"  {action.get('order')}. {action.get('summary')}")
     lines += [f"  warning: {_warning(warning)}" for warning in found.get("warnings") or ()]
