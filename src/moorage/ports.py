@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from moorage.domain.changes import Change, Committed, HistoryRow
 from moorage.domain.errors import MoorageError
 from moorage.domain.nouns import Noun
+from moorage.domain.sources import HubSource
 
 N = TypeVar("N", bound=Noun)
 
@@ -28,6 +29,22 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Wait that long on this clock."""
+        ...
+
+
+class ModelSources(Protocol):
+    """Hubs that models come from, as the control plane asks them."""
+
+    async def commit_of(self, source: HubSource, token: str | None) -> str:
+        """The commit that a source without one means now.
+
+        Args:
+            token: of the hub; None: what this machine itself has.
+
+        Raises:
+            NotFound: its repository is there and has no such revision.
+            Unavailable: it cannot be told here.
+        """
         ...
 
 

@@ -4,10 +4,11 @@ A capability that is missing keeps work that needs it off this machine. Called b
 """
 
 import asyncio
+import importlib.util
 
 from moorage.runners.mounting import why_no_mounts
 
-LOGS, EXEC, PORTS, MOUNTS, IDENTITY = "logs", "exec", "ports", "mounts", "identity"
+LOGS, EXEC, PORTS, MOUNTS, IDENTITY, MODELS = "logs", "exec", "ports", "mounts", "identity", "models"
 ALWAYS = (LOGS, EXEC, PORTS, IDENTITY)
 """What every agent of this version does: answers for logs, runs commands beside workers, relays external ports, keeps
 certificates.
@@ -33,4 +34,6 @@ class Abilities:
 
     async def reported(self) -> tuple[str, ...]:
         """Words for the join; the scheduler matches on them."""
-        return ALWAYS if await self.why_no_mounts() else (*ALWAYS, MOUNTS)
+        mounts = () if await self.why_no_mounts() else (MOUNTS,)
+        models = (MODELS,) if importlib.util.find_spec("huggingface_hub") else ()
+        return (*ALWAYS, *mounts, *models)

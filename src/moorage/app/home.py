@@ -206,6 +206,7 @@ def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, d
         "env_pass": list(settings.agent_env_pass),
         "logs_bytes": settings.agent_logs_bytes,
         "logs_age_s": settings.agent_logs_age_s,
+        "models_bytes": settings.agent_models_bytes,
         "stop_workers_on_exit": True,  # `moor down` means all of it; what must not stop them kills the agent instead
         "log": settings.log,
     }

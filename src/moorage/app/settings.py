@@ -74,6 +74,7 @@ class Settings:
     agent_env_pass: tuple[str, ...]
     agent_logs_bytes: int | None
     agent_logs_age_s: float
+    agent_models_bytes: int | None
     log: str
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -314,7 +315,7 @@ def _show(key: str, value: Any) -> Any:
         return ",".join(f"{g.count}x{g.model}:{format_size(g.memory_bytes)}" for g in value)
     if key == "agent_ports":
         return f"{value[0]}-{value[1]}"
-    if key == "agent_logs_bytes":
+    if key in ("agent_logs_bytes", "agent_models_bytes"):
         return "auto" if value is None else format_size(value)
     if isinstance(value, Mapping):
         return ",".join(f"{k}={v}" for k, v in value.items())
@@ -345,6 +346,7 @@ _READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
     "agent_env_pass": (lambda v: "", _names),
     "agent_logs_bytes": (lambda v: "auto", _room),
     "agent_logs_age_s": (lambda v: "7d", parse_duration),
+    "agent_models_bytes": (lambda v: "auto", _room),
     "log": (lambda v: "info", _level),
 }
 """Each setting: its default (of those read before it) and its reader, in the order they are read and shown."""
@@ -370,5 +372,6 @@ _ALLOWED: Mapping[str, str] = {
     "agent_env_pass": "names of variables with commas between, such as HF_HOME,HF_TOKEN or HF_*; * is all",
     "agent_logs_bytes": "a size such as 10GiB, or auto: 10 GiB, or 5 % of the disk where that is less",
     "agent_logs_age_s": "a duration such as 7d",
+    "agent_models_bytes": "a size such as 500GiB for all cached models, or auto: what the disk has, less a reserve",
     "log": ", ".join(LOG_LEVELS),
 }

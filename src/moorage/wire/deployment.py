@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from moorage.domain.errors import InvalidSpec
+from moorage.domain.sources import hub_source
 from moorage.wire.document import Document
 from moorage.wire.fields import AtLeastOne, Count, Duration, Name, Part, Percent, Priority, ReplicaCount, Share, Workers
 from moorage.wire.runtime import (
@@ -32,6 +34,16 @@ class Model(Part):
     id: str | None = None
     source: str | None = None
     aliases: list[str] = Field(default_factory=list)
+
+    @field_validator("source")
+    @classmethod
+    def _source_is_known(cls, source: str | None) -> str | None:
+        try:
+            if source is not None:
+                hub_source(source)
+        except InvalidSpec as error:
+            raise ValueError(str(error.remedy)) from error
+        return source
 
     @model_validator(mode="after")
     def _aliases_need_an_id(self) -> "Model":

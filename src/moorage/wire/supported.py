@@ -25,10 +25,6 @@ def _other_than(usual: str) -> Callable[[Any], bool]:
     return lambda value: value != usual
 
 
-def _has_scheme(source: Any) -> bool:
-    return isinstance(source, str) and "://" in source
-
-
 def _asked(value: Any) -> bool:
     """An empty allow-list asks for the most: no connection at all."""
     return value is not False
@@ -60,7 +56,6 @@ _FABRIC = _Rule(
 
 _DEPLOYMENT = (
     *_ENFORCED,
-    _Rule("model.source", _has_scheme, "fetching a model (give the path of one on the machine) is"),
     _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
     _FABRIC,
     _Rule("rollout.guard.synthetic", _is_path, "", _UNREAD),

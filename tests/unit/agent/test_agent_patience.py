@@ -59,6 +59,7 @@ async def told(tmp_path, *, until, trouble=None):
         contact=None,
         desk=None,
         abilities=Abilities(),
+        models=None,
         inventory=SimpleNamespace(gpus=(), pressure=()),
         clock=Clock(until),
         log=structlog.get_logger(),

@@ -16,7 +16,6 @@ def places(**fields):
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"model": {"source": "hf://org/name"}}, "model.source"),
         ({"provider": "slurm"}, "provider"),
         ({"placement": {"topology": {"fabric": "infiniband"}}}, "placement.topology.fabric"),
         ({"rollout": {"guard": {"synthetic": "prompts.jsonl"}}}, "rollout.guard.synthetic"),
@@ -32,7 +31,8 @@ def test_each_feature_that_is_not_there_is_refused_at_its_place(fields, path):
 
 def test_what_the_process_runner_and_the_fleet_can_do_is_not_refused():
     runtime = {**RUNTIME, "env": {"A": "b"}, "workdir": "/srv", "ready": {"request": {"path": "/v1/completions"}}}
-    assert places(runtime=runtime, model={"id": "m", "source": "/m"}, resources={"gpus": 1}, priority=2) == []
+    model = {"id": "m", "source": "hf://org/name@main"}
+    assert places(runtime=runtime, model=model, resources={"gpus": 1}, priority=2) == []
 
 
 @pytest.mark.parametrize("strategy", ["none", "header", "canary", "mirror"])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from moorage.decide.scheduling.means import ENFORCED, Means, port_owner
+from moorage.decide.scheduling.means import ENFORCED, Means, fetches, port_owner
 from moorage.decide.scheduling.snapshot import Ask, Labels, Placement, Request, Topology, group_of
 from moorage.domain.nouns import Run, Worker
 
@@ -97,7 +97,7 @@ def _key(worker: Worker, run: Run) -> tuple[str, ...]:
         run.namespace,
         repr(worker.request),
         repr([spec.get(name) for name in _OF_RUN]),
-        repr([group.get("expose"), *(runtime.get(name) for name in _OF_RUNTIME)]),
+        repr([group.get("expose"), fetches(group), *(runtime.get(name) for name in _OF_RUNTIME)]),
     )
 
 

@@ -1,4 +1,5 @@
-"""What a worker needs of its machine beside room: mounts for plain processes, ports of its own, things to be enforced.
+"""What a worker needs of its machine beside room: mounts for plain processes, a way to fetch models, ports, and what is
+to be enforced.
 
 Pure. `Means` is that part of an ask, alike for alike workers; `suits` is the same question as `means_refusals`, which
 words the answer. Called by `feasible`, and so by the scheduler and by `why`.
@@ -10,6 +11,7 @@ from typing import Any
 
 from moorage.domain.nouns import Machine
 from moorage.domain.reasons import Reason, reason
+from moorage.domain.sources import HUB
 
 ENFORCED: Mapping[str, str] = {
     "outbound": "node.no_outbound",
@@ -18,7 +20,9 @@ ENFORCED: Mapping[str, str] = {
 }
 """Field of a run's spec → what a machine without that capability says."""
 
-MOUNTS = "mounts"
+MOUNTS, MODELS = "mounts", "models"
+SAID: Mapping[str, str] = {**ENFORCED, MOUNTS: "node.no_mounts", MODELS: "node.no_models"}
+"""Each capability → what a machine without it says."""
 SITE = "moorage/site"
 """Label that says where a machine is."""
 
@@ -86,10 +90,16 @@ class Means:
         wanted = [name for name in ENFORCED if run_spec.get(name) not in (None, False)]
         ports = sorted({int(e["port"]) for e in group.get("expose") or ()})
         drives = tuple(DriveNeed.of(use) for use in run_spec.get("drives") or ())
-        return Means((*wanted, *((MOUNTS,) if shown and process else ())), tuple(ports), drives)
+        able = (*((MOUNTS,) if shown and process else ()), *((MODELS,) if fetches(group) else ()))
+        return Means((*wanted, *able), tuple(ports), drives)
 
 
 NONE = Means()
+
+
+def fetches(group: Mapping[str, Any]) -> bool:
+    """Whether the model of a worker of this group comes from a hub."""
+    return str((group.get("model") or {}).get("source") or "").startswith(HUB)
 
 
 def suits(machine: Machine, means: Means) -> bool:
@@ -107,7 +117,7 @@ def means_refusals(means: Means, machine: Machine, taken: Iterable[int] = ()) ->
     for word in means.capabilities:
         if word not in machine.capabilities:
             why = f"{machine.name} has not reported that it can"
-            yield reason(ENFORCED[word], why=why) if word in ENFORCED else reason("node.no_mounts", why=why)
+            yield reason(SAID[word], why=why)
     for need in means.drives:
         why_not = _drive_refusal(need, machine)
         if why_not is not None:

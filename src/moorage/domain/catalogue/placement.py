@@ -306,6 +306,13 @@ NODES = (
         advice="Give the machine that capability, or select one that has it.",
     ),
     impossible(
+        "node.no_models",
+        "The machine cannot fetch models from hubs: {why}",
+        "why",
+        advice="Install what fetches them for its agent (pip install 'moorage[hf]') and start it again, or give the "
+        "path of a model that is on the machine.",
+    ),
+    impossible(
         "node.no_mounts",
         "The machine cannot show mounts or config files to plain processes: {why}",
         "why",
