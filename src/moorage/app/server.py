@@ -46,6 +46,7 @@ from moorage.control.logrelay import LogRelay
 from moorage.control.loops import Loops
 from moorage.control.machines import MachinesStep
 from moorage.control.observe import Observation
+from moorage.control.pinning import Pins
 from moorage.control.provisions import Provisions
 from moorage.control.routing import Publisher
 from moorage.control.running import RunsStep
@@ -58,6 +59,8 @@ from moorage.control.work import WorkBoard
 from moorage.decide.running.liveness import LeaseTimes
 from moorage.domain.errors import Conflict, InvalidSpec, MoorageError
 from moorage.domain.ids import UID_RANDOM_BYTES, new_uid, uid_bytes
+from moorage.sources.hub import Hub
+from moorage.sources.pins import HubPins
 from moorage.store import open_store
 from moorage.store.store import SqlStore
 
@@ -176,10 +179,10 @@ async def build(config: ServerConfig) -> Graph:
     deps = ApiDeps(
         store=store,
         clock=clock,
-        commands=Admission(store, clock, ids, publisher.demand, scheduling.keeper),
+        commands=Admission(store, clock, ids, publisher.demand, scheduling.keeper, Pins(HubPins(Hub()), vault)),
         machines=observation,
         gateways=publisher,
-        explain=Explanation(store, clock, scheduling.keeper),
+        explain=Explanation(store, clock, scheduling.keeper, publisher.demand),
         auth=Auth(StaticTokens(tokens.get("admin"), tokens.get("agent_join"), tokens.get("gateway")), credentials),
         credentials=credentials,
         logs=relay,
@@ -224,6 +227,7 @@ def _observation(
         heard=loops.heard,
         freed=loops.freed,
         withdraw=publisher.withdraw,
+        settle=publisher.settle,
     )
 
 

@@ -4,13 +4,16 @@ Those about runs are in `admit_runs`, about machines in `fleet`; keys and retrie
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from moorage.control import pinning
 from moorage.control.admit_runs import RunAdmission
 from moorage.control.carrying import Answer, Carrier
 from moorage.control.dry_runs import Belongings, delete_deployment
 from moorage.control.fleet import FleetAdmission
 from moorage.control.keeping import FleetKeeper
+from moorage.control.pinning import Look, Pins
 from moorage.control.planning import Prospect, plan
 from moorage.control.roomcheck import Room, room_for
 from moorage.control.scheduling import load_book
@@ -35,6 +38,7 @@ class Admission:
         store, clock, ids: outside.
         demand: traffic of a deployment, as gateways report it to this control plane.
         keeper: of the scheduler's book, if this process may lead: plans then build none of their own.
+        pins: looks up which commit a model's source means; None: machines do.
     """
 
     def __init__(
@@ -44,7 +48,9 @@ class Admission:
         ids: Ids,
         demand: Callable[[Deployment], Demand] | None = None,
         keeper: FleetKeeper | None = None,
+        pins: Pins | None = None,
     ) -> None:
+        self._pins = pins
         self._keeper = keeper
         self._store = store
         self._clock = clock
@@ -57,16 +63,24 @@ class Admission:
     async def apply_deployment(
         self, ns: str, name: str, document: Mapping[str, Any], *, actor: str, key: str | None, create_only: bool
     ) -> Answer:
-        """Make it so: {deployment, revision, operation | null, changed}."""
-        intent = read_intent(ns, name, document)
+        """Make it so: {deployment, revision, operation | null, changed, warnings?}."""
+        asked = read_intent(ns, name, document)
+        look = await self._look(asked)
 
         async def decide() -> Outcome:
             known = await self._known(ns, name)
             if known is None:
                 await self.runs.refuse_name(ns, name)
-            return commands.apply(intent, known, self._ids, self._clock.now(), actor=actor, create_only=create_only)
+            intent, now = pinning.pinned(asked, known, look), self._clock.now()
+            made = commands.apply(intent, known, self._ids, now, actor=actor, create_only=create_only)
+            said = pinning.warnings(asked, known, look)
+            return replace(made, answer={**made.answer, "warnings": said}) if said else made
 
-        return await self._carry(ns, key, {"apply": name, "spec": intent.spec}, decide)
+        return await self._carry(ns, key, {"apply": name, "spec": asked.spec}, decide)
+
+    async def _look(self, intent: Intent) -> Look | None:
+        """Which commit its model is now; None where that cannot move, or is left to machines."""
+        return await self._pins.look(intent) if self._pins is not None else None
 
     async def plan_deployment(self, ns: str, name: str, document: Mapping[str, Any]) -> Answer:
         """What an apply would do: a Plan object.
@@ -74,13 +88,16 @@ class Admission:
         Raises:
             Conflict: the apply would be refused; the same error.
         """
-        intent, now = read_intent(ns, name, document), self._clock.now()
+        asked, now = read_intent(ns, name, document), self._clock.now()
+        look = await self._look(asked)
         known = await self._known(ns, name)
         if known is None:
             await self.runs.refuse_name(ns, name)
+        intent = pinning.pinned(asked, known, look)
         outcome = commands.apply(intent, known, self._ids, now, actor="plan", create_only=False)
         prospect = Prospect(intent, known, outcome)
-        return plan(prospect, await self._room(prospect, now))
+        told = plan(prospect, await self._room(prospect, now))
+        return {**told, "warnings": [*told["warnings"], *pinning.warnings(asked, known, look)]}
 
     async def _room(self, prospect: Prospect, now: float) -> Room | None:
         """What the scheduler says of the replicas that an apply would start; None: it starts none beside others."""
