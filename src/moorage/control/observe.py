@@ -57,7 +57,9 @@ class Observation:
         board: desired sets.
         lease_s, heartbeat_s: told to agents, seconds.
         heard: called with a machine's uid when its lease was renewed or its state changed.
-        withdraw: called with a worker's uid the moment a report says that it ended or is not ready.
+        withdraw: called with a worker's uid, its machine and its epoch the moment a report says that it ended or is
+            not ready, before anything is read; returns the deployment that was touched.
+        settle: called with that deployment and worker once the report is dealt with: it may have been out of date.
         freed: called when a place came free of which no row tells: an earlier copy of a worker is gone.
     """
 
@@ -71,7 +73,8 @@ class Observation:
         lease_s: float,
         heartbeat_s: float,
         heard: Callable[[str], None],
-        withdraw: Callable[[str], Awaitable[None]],
+        withdraw: Callable[[str, str, int], Awaitable[str | None]],
+        settle: Callable[[str, str], Awaitable[None]],
         freed: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
@@ -82,6 +85,7 @@ class Observation:
         self._heartbeat_s = heartbeat_s
         self._heard = heard
         self._withdraw = withdraw
+        self._settle = settle
         self._freed = freed
 
     async def join(self, message: Join, principal: Principal) -> Joined:
@@ -229,6 +233,16 @@ class Observation:
             NotFound: there is no such machine.
             Conflict: another incarnation joined, or what it holds is not settled yet (join again).
         """
+        ends = [item for item in message.reports if _stops_serving(item)]
+        touched = [(await self._withdraw(i.worker, message.machine, i.epoch), i.worker) for i in ends]
+        try:
+            return await self._report(message)
+        finally:
+            for deployment, worker in touched:
+                if deployment is not None:
+                    await self._settle(deployment, worker)
+
+    async def _report(self, message: Report) -> ReportAnswer:
         machine = await self._machine(message.machine, message.incarnation)
         if machine.state not in (*ANSWERED, MachineState.REMOVED):
             raise Conflict(
@@ -254,8 +268,6 @@ class Observation:
                 if not await self._of_earlier(machine, worker, uid, item):
                     continue
                 return
-            if worker.ready and worker.epoch == item.epoch and _stops_serving(item):
-                await self._withdraw(uid)
             now = self._clock.now()
             writes = apply(worker, _seen(machine.uid, item, now), now)
             if not writes:

@@ -6,7 +6,7 @@ so that it rises across restarts without a write of its own. A long-poll is answ
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from moorage.control.gateways import LEASE_S, Gateways
@@ -32,6 +32,15 @@ NUMBER_BITS = 24
 """Changes per leadership before the number would run into the next leadership's; 16 million."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A worker of a replica: the one by which its replica is judged, and which copy of it the rows speak of."""
+
+    front: str
+    machine: str
+    epoch: int
+
+
 class Publisher:
     """Keeps and publishes routes.
 
@@ -50,8 +59,17 @@ class Publisher:
         self._loads = Loads(clock)
         self._routes: dict[str, EndpointRoute] = {}
         self._changed_at: dict[str, int] = {}
-        self._gangs: dict[str, dict[str, str]] = {}
-        """by deployment: member of a replica's gang -> the worker by which the replica is judged"""
+        self._served_by: dict[str, dict[str, _Served]] = {}
+        """by deployment: its replicas' workers as they were read last"""
+        self._homes: dict[str, str] = {}
+        """worker -> deployment"""
+        self._out: dict[str, str] = {}
+        """withdrawn by a report that is being dealt with -> the worker of which it speaks"""
+        self._reads = 0
+        self._read_at: dict[str, int] = {}
+        """by deployment: which reading the table has"""
+        self._told: dict[str, dict[str, Revision]] = {}
+        """by deployment: the revisions of its targets, of which only what never changes is used"""
         self._by_name: dict[tuple[str, str], str] = {}
         self._number = 0
         self._published = False
@@ -66,8 +84,11 @@ class Publisher:
         self._loads.reset()
         self._routes.clear()
         self._by_name.clear()
+        self._served_by.clear()
+        self._homes.clear()
+        self._out.clear()
         for deployment in await self._store.find(Deployment):
-            await self._load(deployment.uid)
+            self._take(deployment.uid, await self._load(deployment.uid))
         self._number = max(self._number + 1, generation << NUMBER_BITS)
         self._changed_at = dict.fromkeys(self._routes, self._number)
         self._published = True
@@ -75,51 +96,105 @@ class Publisher:
 
     async def refresh(self, deployment: str) -> None:
         """Recompute one deployment's route; a change raises the number at once."""
+        self._reads += 1
+        begun = self._reads
+        route = await self._load(deployment)
+        if begun < self._read_at.get(deployment, 0):
+            return  # what was read after it is in the table already
+        self._read_at[deployment] = begun
         before = self._routes.get(deployment)
-        await self._load(deployment)
-        after = self._routes.get(deployment)
-        if before == after or not self._published:
+        self._take(deployment, route)
+        if before == self._routes.get(deployment) or not self._published:
             return
         self._number += 1
         self._changed_at[deployment] = self._number
         await self._tell()
 
-    async def withdraw(self, worker: str) -> None:
-        """Take a worker that was seen to end out of the table at once, before the commit that records it.
+    async def withdraw(self, worker: str, machine: str, epoch: int) -> str | None:
+        """Take a worker that is said to end, or not to be ready, out of the table before anything is read or written.
 
-        Withdrawing is safe without a commit: the next `refresh` reads the rows and would put back what still serves.
+        It stays out, whatever is read meanwhile, until `settle` is called.
+
+        Args:
+            machine, epoch: of the copy that it is said of; of another one nothing is withdrawn.
+
+        Returns:
+            The deployment that was touched, None where nothing was routed there.
         """
-        worker = next((gang[worker] for gang in self._gangs.values() if worker in gang), worker)
-        for uid, route in self._routes.items():
-            left = tuple(t for t in route.targets if t.worker != worker)
-            if len(left) == len(route.targets):
-                continue
-            mode = "starting" if route.mode == "serve" and not left else route.mode
-            self._routes[uid] = route.model_copy(update={"targets": left, "mode": mode})
-            self._number += 1
-            self._changed_at[uid] = self._number
-            await self._tell()
-            return
+        uid = self._homes.get(worker)
+        served = self._served_by.get(uid, {}).get(worker) if uid is not None else None
+        route = self._routes.get(uid) if uid is not None else None
+        if uid is None or route is None or served is None or (served.machine, served.epoch) != (machine, epoch):
+            return None
+        self._out[served.front] = worker
+        after = self._without_those_out(route)
+        if after is route:
+            del self._out[served.front]
+            return None
+        self._routes[uid] = after
+        self._number += 1
+        self._changed_at[uid] = self._number
+        await self._tell()
+        return uid
 
-    async def _load(self, uid: str) -> None:
+    async def settle(self, deployment: str, worker: str) -> None:
+        """What was said of that worker is written, or was out of date: rows tell again who serves."""
+        for front in [front for front, said_of in self._out.items() if said_of == worker]:
+            del self._out[front]
+        await self.refresh(deployment)
+
+    def _without_those_out(self, route: EndpointRoute) -> EndpointRoute:
+        left = tuple(t for t in route.targets if t.worker not in self._out)
+        if len(left) == len(route.targets):
+            return route
+        mode = "starting" if route.mode == "serve" and not left else route.mode
+        return route.model_copy(update={"targets": left, "mode": mode})
+
+    def _take(self, uid: str, route: EndpointRoute | None) -> None:
+        before = self._routes.get(uid)
+        if route is not None:
+            self._by_name[route.namespace, route.name] = uid
+            self._routes[uid] = self._without_those_out(route) if self._out else route
+        elif before is not None:
+            del self._routes[uid]
+            if self._by_name.get((before.namespace, before.name)) == uid:
+                del self._by_name[before.namespace, before.name]
+
+    async def _load(self, uid: str) -> EndpointRoute | None:
+        """The route as the rows are now; None: there is no such deployment."""
         deployment = await self._store.get(Deployment, uid)
         if deployment is None:
-            gone = self._routes.pop(uid, None)
-            self._gangs.pop(uid, None)
-            if gone is not None and self._by_name.get((gone.namespace, gone.name)) == uid:
-                del self._by_name[gone.namespace, gone.name]
-            return
+            self._remember(uid, {})
+            del self._served_by[uid]
+            self._told.pop(uid, None)
+            return None
         replicas = await self._store.find(Replica, deployment=uid, status=NOT_OVER)
         runs = [r.run for r in replicas]
         found = await self._store.find(Worker, run=runs) if runs else []
         workers = fronts(found)
-        self._gangs[uid] = {w.uid: workers[w.run].uid for w in found if w.uid != workers[w.run].uid}
-        self._by_name[deployment.namespace, deployment.name] = uid
         named = (
             [r for r in (deployment.active_revision, deployment.candidate_revision) if r] if deployment.rollout else []
         )
         revisions = await self._store.find(Revision, uid=named) if named else []
-        self._routes[uid] = message(deployment, route_of(deployment, replicas, workers, revisions))
+        route = route_of(deployment, replicas, workers, revisions)
+        self._remember(uid, {w.uid: _Served(workers[w.run].uid, w.machine or "", w.epoch) for w in found})
+        return message(deployment, route, await self._revisions_of(uid, route))
+
+    async def _revisions_of(self, uid: str, route: Route) -> dict[str, Revision]:
+        """The revisions of the targets; one that was read is not read again."""
+        wanted = {t.replica.revision for t in route.targets}
+        known = {r: row for r, row in self._told.get(uid, {}).items() if r in wanted}
+        missing = sorted(r for r in wanted - known.keys() if r)
+        if missing:
+            known |= {row.uid: row for row in await self._store.find(Revision, uid=missing)}
+        self._told[uid] = known
+        return known
+
+    def _remember(self, uid: str, served: dict[str, "_Served"]) -> None:
+        for worker in self._served_by.get(uid, {}):
+            self._homes.pop(worker, None)
+        self._served_by[uid] = served
+        self._homes.update(dict.fromkeys(served, uid))
 
     async def _tell(self) -> None:
         async with self._changed:
@@ -161,11 +236,13 @@ class Publisher:
         """Traffic of the deployment's endpoint, with what is published of it and whether that is confirmed."""
         demand = self._gateways.demand(deployment.namespace, deployment.name)
         route = self._routes.get(deployment.uid)
+        number = self._changed_at.get(deployment.uid, self._number)
         return replace(
             demand,
             published_mode=route.mode if route else None,
             published_targets=frozenset(t.replica for t in route.targets) if route else frozenset(),
-            confirmed=self._gateways.confirmed(self._changed_at.get(deployment.uid, self._number)),
+            confirmed=self._gateways.confirmed(number),
+            gateways=self._gateways.confirmations(number),
         )
 
     def load(self, deployment: Deployment) -> Load:
@@ -173,8 +250,12 @@ class Publisher:
         return self._loads.of(deployment, known=self._gateways.known())
 
 
-def message(deployment: Deployment, route: Route) -> EndpointRoute:
-    """A route as gateways are told it."""
+def message(deployment: Deployment, route: Route, revisions: Mapping[str, Revision]) -> EndpointRoute:
+    """A route as gateways are told it.
+
+    Args:
+        revisions: of the targets, by uid: where nothing is being compared, gateways still know them by number.
+    """
     spec: Mapping[str, Any] = deployment.spec
     model: Mapping[str, Any] = spec.get("model") or {}
     gateway: Mapping[str, Any] = spec.get("gateway") or {}
@@ -198,7 +279,7 @@ def message(deployment: Deployment, route: Route) -> EndpointRoute:
         error=route.error,
         error_code=route.error_code,
         wake_failures=deployment.wake_failures,
-        revisions=tuple(_revision(r) for r in route.revisions),
+        revisions=tuple(_revision(r) for r in route.revisions or map(RouteRevision, revisions.values())),
         evidence_id=route.evidence_id,
     )
 

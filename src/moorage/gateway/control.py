@@ -162,6 +162,7 @@ class ControlLink:
             self._hub.log.warning("table.not_kept", error=str(error))
             await asyncio.to_thread(tables.forget, self._config.state_dir)
         self._confirmed = generation
+        self._reporter.forget()
         self._due.set()
 
     # --- reports -------------------------------------------------------------------------------------------------
@@ -217,6 +218,7 @@ class ControlLink:
     def _found(self) -> None:
         if not self._up:
             self._hub.log.info("control.up", server=self._config.server_url)
+            self._reporter.forget()
             self._due.set()
         self._up = True
         self._hub.router.control(True, self._hub.time())

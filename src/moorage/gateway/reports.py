@@ -55,6 +55,10 @@ class Reporter:
         """The control plane has the last report."""
         self._told = self._sent
 
+    def forget(self) -> None:
+        """Another control plane, or another leader of it, may not have what was answered: all is told again."""
+        self._told = (None, {})
+
     def due(self) -> bool:
         """Whether there is anything to tell: while something runs its age is news."""
         return self._hub.router.busy() or self._told != (self._traffic_key(), self._changes())

@@ -11,6 +11,8 @@ from moorage.decide.serving.routes import RevisionState
 _EVENT = b"\ndata:"
 _USAGE = re.compile(rb'"(?:completion_tokens|output_tokens)"\s*:\s*(\d{1,12})')
 """Usage as the chat, completions and responses APIs tell it; a model that writes such text has its quotes escaped."""
+_DONE = b"\ndata: [DONE]"
+_ERROR = re.compile(rb'\ndata:[ ]*\{\s*"error"\s*:\s*[{"]')
 _TAIL_BYTES = 4096
 """Of the end of a stream, where its usage is told."""
 
@@ -24,7 +26,7 @@ class StreamWatch:
         self.first_at = 0.0
         self._events = 0
         self._before = b"\n"
-        self._tail = b""
+        self._tail = b"\n"
 
     def feed(self, data: bytes, now: float) -> None:
         """A part of the body, chunk sizes included where it has them."""
@@ -38,9 +40,13 @@ class StreamWatch:
         self._tail = data[-_TAIL_BYTES:] if len(data) >= _TAIL_BYTES else (self._tail + data)[-_TAIL_BYTES:]
 
     def tokens(self) -> int:
-        """Of the output as the stream's usage told it, else its events."""
+        """Of the output as the stream's usage told it, else its events, save the one that only ends it."""
         told = _USAGE.findall(self._tail)
-        return int(told[-1]) if told else self._events
+        return int(told[-1]) if told else self._events - self._tail.count(_DONE)
+
+    def failed(self) -> bool:
+        """Whether the server told of an error in the stream, whose status had been sent."""
+        return _ERROR.search(self._tail) is not None
 
 
 def watch_of(head: bytes) -> StreamWatch | None:
@@ -64,6 +70,8 @@ def compare(
         return
     if watch is not None and watch.first_at:
         first_at = watch.first_at
+    if watch is not None and outcome == "ok" and watch.failed():
+        outcome = "upstream_error"
     comparison.ended(
         outcome,
         status,

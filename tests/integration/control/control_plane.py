@@ -140,6 +140,7 @@ class Plane:
             heartbeat_s=10.0,
             heard=plane.loops.heard,
             withdraw=plane.publisher.withdraw,
+            settle=plane.publisher.settle,
         )
         plane.commands = Admission(store, clock, ids)
         if lead:
