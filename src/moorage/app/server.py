@@ -179,7 +179,7 @@ async def build(config: ServerConfig) -> Graph:
     deps = ApiDeps(
         store=store,
         clock=clock,
-        commands=Admission(store, clock, ids, publisher.demand, scheduling.keeper, Pins(HubPins(Hub()), vault)),
+        commands=Admission(store, clock, ids, publisher.demand, scheduling.keeper, pins=Pins(HubPins(Hub()), vault)),
         machines=observation,
         gateways=publisher,
         explain=Explanation(store, clock, scheduling.keeper, publisher.demand),

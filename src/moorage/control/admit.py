@@ -48,6 +48,7 @@ class Admission:
         ids: Ids,
         demand: Callable[[Deployment], Demand] | None = None,
         keeper: FleetKeeper | None = None,
+        *,
         pins: Pins | None = None,
     ) -> None:
         self._pins = pins
