@@ -34,6 +34,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "promote": ("rollout", "Let a candidate revision take over."),
         "reject": ("rollout", "End a candidate revision."),
         "rollback": ("rollout", "Go back to a revision that served before."),
+        "evidence": ("evidence", "Post a quality score of a revision, for the release guard."),
         "scale": ("switches", "Change how many replicas a deployment may have."),
         "pause": ("switches", "Put a deployment to sleep; the next request wakes it."),
         "wake": ("switches", "Wake a sleeping deployment now."),

@@ -218,6 +218,34 @@ class AsyncDeployments:
         body = {k: v for k, v in (("reason", reason), ("to", to)) if v is not None}
         return await self._post(name, "rollback", namespace, key=key, body=body)
 
+    async def post_evidence(
+        self,
+        name: str,
+        *,
+        revision: str | int,
+        metric: str,
+        value: float,
+        samples: int,
+        key: str | None = None,
+        namespace: str | None = None,
+    ) -> Json:
+        """Keep a quality score with a revision; `counts` says whether the spec's guard asks for this metric.
+
+        Args:
+            name: of the deployment.
+            revision: number, name or id.
+            metric: as `rollout.guard.quality` names it.
+            value: the score; more is better. A share of 0 to 1 is compared with the scatter that its samples allow.
+            samples: cases that it is the mean of.
+            key: idempotency key; None draws one.
+
+        Raises:
+            NotFound: there is no such revision.
+            Conflict: the revision is over.
+        """
+        body = {"revision": revision, "metric": metric, "value": value, "samples": samples}
+        return await self._post(name, "evidence", namespace, key=key, body=body)
+
     async def rollout(self, name: str, *, namespace: str | None = None) -> Json:
         """What moves: a rollout, a rollback, the window after a promotion, what drains; `message` says it in words."""
         answer: Json = await self._session.get(self._session.path("deployments", name, "rollout", namespace=namespace))

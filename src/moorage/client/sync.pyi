@@ -107,6 +107,17 @@ class Deployments:
         key: str | None = ...,
         namespace: str | None = ...,
     ) -> Json: ...
+    def post_evidence(
+        self,
+        name: str,
+        *,
+        revision: str | int,
+        metric: str,
+        value: float,
+        samples: int,
+        key: str | None = ...,
+        namespace: str | None = ...,
+    ) -> Json: ...
     def rollout(self, name: str, *, namespace: str | None = ...) -> Json: ...
     def decisions(self, name: str, *, namespace: str | None = ...) -> Items: ...
     def explain(self, name: str, decision: str | None = ..., *, namespace: str | None = ...) -> Json: ...

@@ -95,7 +95,7 @@ class Scaling(Part):
 class Quality(Part):
     """A score posted from outside that may not drop."""
 
-    name: str
+    name: Annotated[str, Field(min_length=1, max_length=63)]
     max_drop: float = Field(default=0.01, ge=0)
 
 

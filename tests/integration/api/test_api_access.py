@@ -13,7 +13,7 @@ EXPECTED_PATHS = {
     "/api/v1/namespaces/{ns}/deployments/{name}": {"get", "put", "delete"},
     **{
         f"/api/v1/namespaces/{{ns}}/deployments/{{name}}/{what}": {"get"}
-        for what in ("replicas", "revisions", "history", "why", "logs", "decisions")
+        for what in ("replicas", "revisions", "history", "why", "logs", "decisions", "scaling")
     },
     **{
         f"/api/v1/namespaces/{{ns}}/deployments/{{name}}/{what}": {"post"}
@@ -40,6 +40,7 @@ EXPECTED_PATHS = {
             ("promote", "post"),
             ("reject", "post"),
             ("rollback", "post"),
+            ("evidence", "post"),
         )
     },
     "/api/v1/operations": {"get"},

@@ -76,7 +76,7 @@ def test_each_code_is_produced_by_its_case(code: str) -> None:
 
 
 def test_every_code_of_the_catalogue_has_a_case() -> None:
-    assert set(CASES) == {entry.code for entry in catalogue.ENTRIES}
+    assert set(CASES) == {entry.code for entry in catalogue.VERDICTS}
 
 
 @pytest.mark.parametrize("code", CASES)

@@ -1,9 +1,9 @@
-"""Reasons of a release decision: what rejects a candidate, what makes the decision wait, what lets it pass.
+"""Reasons of a release decision: what rejects a candidate, what makes it wait, what lets it pass; and a posted score.
 
 `metric`, `active`, `candidate` and `limit` are the decision's own fields; the numbers are in the metric's unit.
 """
 
-from moorage.domain.catalogue.entry import failed, progress, waiting
+from moorage.domain.catalogue.entry import by_person, failed, progress, waiting
 from moorage.domain.reason_types import ReasonType
 
 _EXPLAIN = "`moor rollout X explain` shows the evidence; mend the candidate, then apply it again."
@@ -51,7 +51,7 @@ WAIT = (
         "insufficient_requests",
         "Too few requests to compare[: {candidate} on the candidate, {active} on the active, {limit} needed]",
         optional=_COMPARED,
-        advice="Send it traffic, or give `rollout.synthetic` a file of requests; both count.",
+        advice="Send it traffic, or give `rollout.guard.synthetic` a file of requests; both count.",
     ),
     waiting(
         "ttft_unavailable",
@@ -69,7 +69,7 @@ WAIT = (
         "quality_unavailable",
         "The quality measure[ {metric}] was not posted yet",
         optional=_COMPARED,
-        advice="Post the evidence that `guard.quality` asks for, or leave it out of the spec.",
+        advice="Post the score of both revisions (`moor evidence`), or take `rollout.guard.quality` out of the spec.",
     ),
     waiting(
         "synthetic_unproven",
@@ -86,5 +86,16 @@ ACCEPT = (
     progress("no_baseline", "Ready, and there is no serving revision to compare with", optional=_COMPARED),
 )
 
-ENTRIES = (*REJECT, *WAIT, *ACCEPT)
+VERDICTS = (*REJECT, *WAIT, *ACCEPT)
 """In the order of a verdict: any rejection rejects, else any wait waits, else it is accepted."""
+
+SCORED = by_person(
+    "revision.scored",
+    "{metric} is {value}, from {samples} samples[, as {by} says]",
+    "metric",
+    "value",
+    "samples",
+    optional=("by",),
+)
+
+ENTRIES = (*VERDICTS, SCORED)
