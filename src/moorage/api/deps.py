@@ -30,9 +30,10 @@ from moorage.control.logtail import LogTail
 from moorage.control.namespaces import Namespaces
 from moorage.control.provisions import Provisions
 from moorage.control.reading import Reader
+from moorage.control.scaling import Scaling
 from moorage.control.vault import Vault
 from moorage.decide.decision import Ids
-from moorage.decide.serving.snapshot import Demand
+from moorage.decide.serving.snapshot import Demand, Load
 from moorage.domain.errors import InvalidSpec
 from moorage.domain.nouns import Deployment
 from moorage.ports import Clock, Store
@@ -99,6 +100,7 @@ class ApiDeps:
         closing: set by the composition root before it stops the server: long-polls and streams end then.
         keeper: of the scheduler's book, for places in the queue.
         demand: traffic of a deployment, as gateways report it to this control plane.
+        load: of a deployment, over the windows of its autoscaler.
         stats: further counters for `/metrics`, by name (`moorage_` and `_total` are put around it).
         gauges: further gauges for `/metrics`, by name.
         readiness: why the server is not ready, or None; asked by `/readyz`.
@@ -128,6 +130,7 @@ class ApiDeps:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     keeper: FleetKeeper | None = None
     demand: Callable[[Deployment], Demand] | None = None
+    load: Callable[[Deployment], Load] | None = None
     stats: Callable[[], Mapping[str, float]] = no_stats
     gauges: Callable[[], Mapping[str, float]] = no_stats
     readiness: Callable[[], str | None] = always_ready
@@ -141,6 +144,11 @@ class ApiDeps:
     def models(self) -> MachineCaches:
         """The models that machines keep."""
         return MachineCaches(self.store, self.caches, lambda: token_hex(12))
+
+    @cached_property
+    def scaling(self) -> Scaling:
+        """How deployments scale."""
+        return Scaling(self.store, lambda ns, name: self.reader.find(Deployment, ns, name), self.load)
 
     @cached_property
     def adoption(self) -> Adoption:

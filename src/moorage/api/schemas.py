@@ -398,6 +398,25 @@ class Change(Shape):
     cursor: str
 
 
+class Scaling(ObjectRef):
+    """How a deployment scales: the last decision and why, and the load that this control plane sees."""
+
+    desired: int
+    min: int
+    max: int
+    scales: bool
+    target_in_flight: float
+    up_after: float
+    down_after: float
+    slo: Json | None
+    reason: Reason
+    since: Time | None
+    decided_at: Time | None
+    goodput: Json | None
+    load: Json | None
+    decisions: list[Change]
+
+
 class Tombstone(Shape):
     """What is left of a deleted object."""
 
@@ -447,6 +466,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     f"{_NS}/deployments": Items[Deployment],
     _DEPLOYMENT: Deployment,
     f"{_DEPLOYMENT}/replicas": Items[Replica],
+    f"{_DEPLOYMENT}/scaling": Scaling,
     f"{_DEPLOYMENT}/revisions": Items[Revision],
     f"{_DEPLOYMENT}/history": Changes,
     f"{_DEPLOYMENT}/rollout": Rollout,

@@ -201,6 +201,7 @@ async def build(config: ServerConfig) -> Graph:
         readiness=_readiness(leadership),
         keeper=scheduling.keeper,
         demand=publisher.demand,
+        load=publisher.load,
         gauges=lambda: {"gpu_ledger_violations": accounts.violations},
     )
     return Graph(store, publisher, leadership, loops, deps, direct)

@@ -192,7 +192,6 @@ def test_serve_makes_a_deployment_of_a_command_and_its_environment(api: StubApi)
         (["serve", "--name", "x", "-e", "A", "--", "server", "{port}"], "KEY=VALUE"),
         (["serve", "weights.bin"], "after --"),
         (["serve", "none.gguf"], "no file"),
-        (["scale", "x"], "minimum"),
         (["wait", "x", "--timeout", "soon"], "duration"),
         (["ls", "-l", "team"], "KEY=VALUE"),
         (["get", "revision", "gemma"], "DEPLOYMENT/NUMBER"),

@@ -6,11 +6,13 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from moorage.api import schemas
+from moorage.control.scaling import scaling_object
 from moorage.control.views import change_object, operation_object, tombstone_object
 from moorage.control.views_gpus import Named, gpu_object
 from moorage.control.views_running import machine_object, run_object, worker_object
 from moorage.control.views_serving import Surroundings, deployment_object, replica_object, revision_object
 from moorage.decide.scheduling.accounts import Holder, Kept, Line
+from moorage.decide.serving.snapshot import Load
 from moorage.domain.changes import HistoryRow
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import reason
@@ -26,12 +28,20 @@ GRAVE: dict[str, Any] = {
     "reason": WHY, "actor": "person:a", "at": 1.0,
 }  # fmt: skip
 
+SCALED = Deployment(
+    uid="d",
+    spec={"replicas": {"min": 1, "max": 3}, "scaling": {"slo": {"ttft_p95": 0.5}}},
+    scaling={"desired": 2, "since": 1.0, "at": 2.0, "reason": reason("scale.up").to_wire(), "goodput": {"at": 1.0}},
+)
+
 VIEWS: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (schemas.Deployment, deployment_object(Deployment(uid="d"), Surroundings(), "http://g", 1.0)),
     (
         schemas.Deployment,
         deployment_object(Deployment(uid="d", reason=WHY, last_failure=FAILURE), Surroundings(), "http://g", 1.0),
     ),
+    (schemas.Scaling, scaling_object(Deployment(uid="d"), None)),
+    (schemas.Scaling, scaling_object(SCALED, Load(stable=1.0), [ROW])),
     (schemas.Revision, revision_object(Revision(uid="r", decisions=({"verdict": "ACCEPT"},)))),
     (schemas.Replica, replica_object(Replica(uid="p"), None, [], {})),
     (

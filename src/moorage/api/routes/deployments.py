@@ -122,6 +122,12 @@ async def scale_deployment(
     return json_response(answer)
 
 
+@router.get("/{name}/scaling")
+async def deployment_scaling(ns: Namespace, name: str, deps: Deps) -> Response:
+    """Its size, its limits, what the autoscaler decided last and why, and the load it sees."""
+    return json_response(await deps.scaling.show(ns, name))
+
+
 @router.get("/{name}/replicas")
 async def list_replicas(ns: Namespace, name: str, deps: Deps) -> Response:
     """Every replica, oldest first."""

@@ -26,6 +26,7 @@ def words(name: str, found: dict[str, Any]) -> str:
     if advice:
         lines.append(f"  advice: {advice}")
     lines += _unready(found.get("unready") or {})
+    lines += _scaling(found.get("scaling") or {})
     queue = found.get("queue") or {}
     if queue.get("position"):
         ahead = queue.get("ahead") or []
@@ -56,6 +57,14 @@ def _unready(replica: dict[str, Any]) -> list[str]:
         return []
     lines = [f"  replica {replica.get('name')} is {replica.get('status')}: {reason.get('message')}"]
     return [*lines, f"    advice: {_advice(reason)}"] if _advice(reason) else lines
+
+
+def _scaling(scaling: dict[str, Any]) -> list[str]:
+    """What the autoscaler decided last, or what it holds the size for; nothing of one that has one size alone."""
+    reason = scaling.get("reason") or {}
+    if not reason or reason.get("code") == "scale.disabled":
+        return []
+    return [f"  scaling: {scaling.get('desired')} replicas wanted. {reason.get('message')}"]
 
 
 def _machines(group: dict[str, Any]) -> str:

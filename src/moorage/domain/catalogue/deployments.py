@@ -88,6 +88,7 @@ _SCALING = (
         optional=("to", "why"),
         advice=_CAPACITY,
     ),
+    progress("scale.undecided", "Nothing was decided yet: it has not reached its first size"),
     progress("scale.disabled", "Does not scale by itself"),
     waiting(
         "scale.unqualified",
