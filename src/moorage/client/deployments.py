@@ -286,11 +286,6 @@ class AsyncDeployments:
         answer: Json = await self._session.get(self._session.path("deployments", name, "scaling", namespace=namespace))
         return answer
 
-    async def scaling(self, name: str, *, namespace: str | None = None) -> Json:
-        """How it scales: size, limits, the last decision with its reason, the newest ones, and the load seen."""
-        answer: Json = await self._session.get(self._session.path("deployments", name, "scaling", namespace=namespace))
-        return answer
-
     async def why(self, name: str, *, namespace: str | None = None) -> Json:
         """Why it is as it is, per machine, and the smallest changes that would alter that."""
         answer: Json = await self._session.get(self._session.path("deployments", name, "why", namespace=namespace))

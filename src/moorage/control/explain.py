@@ -12,7 +12,6 @@ import numpy as np
 
 from moorage.control.keeping import FleetKeeper
 from moorage.control.scaling import last_reason
-from moorage.control.scaling import last_reason
 from moorage.control.scheduling import load_book
 from moorage.control.views import iso
 from moorage.control.views import iso
@@ -77,11 +76,6 @@ class Explanation:
         answer["replicas"] = [
             {"name": r.name, "status": str(r.status), "reason": _wire(r.reason), "routed": r.routed} for r in alive
         ]
-        answer["scaling"] = {
-            "desired": desired_replicas(deployment),
-            "reason": last_reason(deployment).to_wire(),
-            "since": iso((deployment.scaling or {}).get("since")),
-        }
         answer["scaling"] = {
             "desired": desired_replicas(deployment),
             "reason": last_reason(deployment).to_wire(),
