@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow unit example-jax property-long check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-runs simulate-openb clean
+.PHONY: help setup demo test test-slow unit example-jax property-long check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-runs bench-promotions simulate-openb clean
 
 help: ## this list
 	@echo "Moorage: make TARGET"
@@ -81,6 +81,9 @@ simulate-openb: setup ## how full the openb cluster gets, beside best fit, first
 
 bench-runs: setup ## 1,000 runs that end in one second, 10,000 that wait: CPU, memory, list and why, on SQLite
 	@$(BIN)/python benchmarks/bench_runs.py
+
+bench-promotions: setup ## 500 deployments promote a new revision at once: time, commits, CPU, on SQLite
+	@$(BIN)/python benchmarks/bench_promotions.py
 
 clean: ## remove what was fetched and built here (.venv, .cache and tool caches)
 	@rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
