@@ -82,6 +82,8 @@ def block(error: MoorageError) -> str:
 def last_seen(last: dict[str, Any], told: str = "") -> list[str]:
     """The state, reason and log that a wait ended with, but for what `told` says already."""
     word = last.get("phase") or last.get("state") or last.get("status")
+    if last.get("serving"):
+        word = f"{word}; it goes on serving"
     failure = last.get("last_failure") or {}
     cause = failure.get("reason") if isinstance(failure.get("reason"), dict) else None
     facts = [

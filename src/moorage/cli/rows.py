@@ -46,7 +46,7 @@ def _deployment(item: Object, now: float) -> tuple[str, ...]:
         str(item.get("phase") or item.get("status")),
         f"{item.get('ready_replicas', 0)}/{item.get('desired_replicas', 0)}",
         age(item.get("created_at"), now),
-        why(item),
+        str((item.get("rollout") or {}).get("message") or why(item)),
     )
 
 

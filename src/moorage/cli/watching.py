@@ -59,7 +59,8 @@ def sentence(seen: Json) -> str:
     counts = ""
     if "desired_replicas" in seen:
         counts = f" {seen.get('ready_replicas', 0)}/{seen.get('desired_replicas', 0)} ready"
-    reason = (seen.get("reason") or {}).get("message")
+    moving = (seen.get("rollout") or {}).get("message")
+    reason = moving or (seen.get("reason") or {}).get("message")
     return f"{word}{counts}{f' ({reason})' if reason else ''}"
 
 

@@ -4,7 +4,7 @@ Nothing here re-tells a rule: a waiting run's answer is that of the very cycle t
 is verified by running it again with the change made (`decide/scheduling/whatif`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,7 +14,8 @@ from moorage.control.keeping import FleetKeeper
 from moorage.control.scaling import last_reason
 from moorage.control.scheduling import load_book
 from moorage.control.views import iso
-from moorage.control.views import iso
+from moorage.control.views_rollout import Scene, is_shown
+from moorage.control.views_rollout import words as rollout_words
 from moorage.control.views_serving import open_operation
 from moorage.decide.scheduling import explain, whatif
 from moorage.decide.scheduling.assign import Outcome, decide
@@ -24,6 +25,7 @@ from moorage.decide.scheduling.turn import Turn
 from moorage.decide.scheduling.writes import wait_reason
 from moorage.decide.serving.phase import deployment_phase, desired_replicas
 from moorage.decide.serving.readiness import first_unready
+from moorage.decide.serving.snapshot import Demand
 from moorage.domain.catalogue import ANOTHER_NAMESPACE
 from moorage.domain.errors import NotFound
 from moorage.domain.nouns import Deployment, Noun, Operation, Replica, Revision, Run, Worker
@@ -42,9 +44,17 @@ class Explanation:
     Args:
         store, clock: outside.
         keeper: of the scheduler's book, if this process may lead: then a question reads what the scheduler reads.
+        demand: traffic of a deployment, as gateways report it to this control plane.
     """
 
-    def __init__(self, store: Store, clock: Clock, keeper: FleetKeeper | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        keeper: FleetKeeper | None = None,
+        demand: Callable[[Deployment], Demand] | None = None,
+    ) -> None:
+        self._demand = demand
         self._store = store
         self._clock = clock
         self._keeper = keeper
@@ -71,7 +81,11 @@ class Explanation:
         alive = [r for r in replicas if r.status not in TERMINAL_REPLICA]
         runs = await self._store.find(Run, uid=[r.run for r in alive]) if alive else []
         answer = await self._explain(deployment, str(deployment.status), deployment.reason, runs)
-        answer["phase"] = await self._phase(deployment, alive)
+        revisions = await self._store.find(Revision, deployment=deployment.uid)
+        answer["phase"] = await self._phase(deployment, revisions, alive)
+        demand = self._demand(deployment) if self._demand is not None else None
+        scene = Scene(deployment, revisions, alive, demand, self._clock.now())
+        answer["rollout"] = rollout_words(scene) if is_shown(scene) else None
         answer["unready"] = _unready(first_unready(alive)) if answer["queue"] is None else None
         answer["replicas"] = [
             {"name": r.name, "status": str(r.status), "reason": _wire(r.reason), "routed": r.routed} for r in alive
@@ -85,8 +99,7 @@ class Explanation:
             answer["last_failure"] = dict(deployment.last_failure)
         return answer
 
-    async def _phase(self, deployment: Deployment, alive: Sequence[Replica]) -> str:
-        revisions = await self._store.find(Revision, deployment=deployment.uid)
+    async def _phase(self, deployment: Deployment, revisions: Sequence[Revision], alive: Sequence[Replica]) -> str:
         operation = open_operation(deployment, await self._store.find(Operation, target=deployment.uid))
         return str(deployment_phase(deployment, revisions, alive, operation, deployment.updated_at))
 

@@ -15,8 +15,17 @@ from moorage.decide.serving.phase import desired_replicas, is_ready
 from moorage.decide.serving.rollout.record import Rollout, rollout_of, terms_of
 from moorage.decide.serving.snapshot import Demand
 from moorage.domain.nouns import Deployment, Replica, Revision
-from moorage.domain.states import TERMINAL_REPLICA, RevisionState
+from moorage.domain.states import TERMINAL_REPLICA, ReplicaStatus, RevisionState
 from moorage.domain.units import format_duration
+
+
+AT: Mapping[ReplicaStatus, str] = {
+    ReplicaStatus.PENDING: "waits for its place",
+    ReplicaStatus.PULLING: "fetches its image or model",
+    ReplicaStatus.INITING: "loads",
+    ReplicaStatus.RUNNING: "is ready",
+}
+"""What a replica does, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +219,8 @@ def _starting(scene: Scene, candidate: Revision) -> str:
     live = scene.live(candidate.uid)
     if not live:
         return "no replica of it was asked for yet"
-    reason = live[-1].reason
-    return f"its replica is {live[-1].status}" + (f" ({reason.message})" if reason else "")
+    word, reason = AT[live[-1].status], live[-1].reason
+    return f"its replica {word}" + (f" ({reason.message})" if reason else "")
 
 
 def _share(scene: Scene, rollout: Rollout) -> str:

@@ -44,7 +44,7 @@ def test_with_nothing_rolled_out_that_is_said_and_the_deployment_shows_none() ->
 def test_a_candidate_that_starts_says_what_its_replica_is_at() -> None:
     found = shown(rolling())
     assert (found["kind_of"], found["number"], found["state"]) == ("rollout", 2, "provisioning")
-    assert "revision 2 starts: its replica is pending" in found["message"]
+    assert "revision 2 starts: its replica waits for its place" in found["message"]
     assert "revision 1 serves meanwhile" in found["message"]
     assert (found["baseline"]["number"], found["replicas"]) == (1, {"ready": 0, "wanted": 1})
     assert found["deadline"] is not None

@@ -15,6 +15,8 @@ from moorage.domain.errors import InvalidSpec, NotFound, Unavailable, WaitTimeou
 
 GOALS = ("accepted", "ready", "live", "promoted", "completed", "stopped")
 OF_RUNS = frozenset({"accepted", "completed", "stopped"})
+SHORT = 60
+"""Letters of two values that stand in one line."""
 files_option = click.option("--file", "-f", "files", multiple=True, required=True, help="A spec file; - for stdin.")
 
 
@@ -189,12 +191,19 @@ def _plan_text(name: str, found: Any) -> str:
     moves = bool(changes or found.get("actions"))
     lines = [f"{name}: {'would be made' if new else 'would change' if moves else 'nothing would change'}"]
     for change in () if new else changes:
-        lines.append(f"  {change.get('path')}")
-        lines += [f"    {sign} {_value(change.get(side))}" for sign, side in (("-", "before"), ("+", "after"))]
+        lines += _change(change)
     for action in sorted(found.get("actions") or (), key=lambda a: a.get("order", 0)):
         lines.append(f"  {action.get('order')}. {action.get('summary')}")
     lines += [f"  warning: {_warning(warning)}" for warning in found.get("warnings") or ()]
     return "\n".join(lines)
+
+
+def _change(change: Any) -> list[str]:
+    """A field, before → after; long values under each other, so that the eye can compare them."""
+    before, after = _value(change.get("before")), _value(change.get("after"))
+    if len(before) + len(after) <= SHORT:
+        return [f"  {change.get('path')}: {before} → {after}"]
+    return [f"  {change.get('path')}", f"    - {before}", f"    + {after}"]
 
 
 def _value(value: Any) -> str:

@@ -14,7 +14,7 @@ from moorage.cli.times import age, clock
 
 MEASURES = (
     *(Column("MEASURE"), Column("ACTIVE", right=True), Column("CANDIDATE", right=True)),
-    *(Column("LIMIT", right=True), Column("PROVEN WORSE BY", right=True), Column("SAMPLES", right=True)),
+    *(Column("LIMIT", right=True), Column("AT LEAST", right=True), Column("SAMPLES", right=True)),
     Column("STANDING"),
 )
 SHARES = ("error_rate",)
@@ -166,8 +166,9 @@ def _facts(found: dict[str, Any], now: float) -> Iterator[tuple[str, str]]:
     yield "replicas", f"{found['replicas']['ready']} of {found['replicas']['wanted']} ready"
     seen = found.get("evidence")
     if seen:
-        of = f"{seen['candidate']} requests at the candidate, {seen['active']} at the other"
-        yield "evidence", f"{of} ({seen['needed']} needed on each)"
+        word = "at the candidate" if found["kind_of"] == "rollout" else f"at revision {found['number']}"
+        needed = f" ({seen['needed']} needed on each)" if found["kind_of"] == "rollout" else ""
+        yield "evidence", f"{seen['candidate']} requests {word}, {seen['active']} at the other{needed}"
     decision = found.get("decision")
     if decision:
         yield "guard", _said(decision)
@@ -258,7 +259,18 @@ def _evidence(seen: dict[str, Any] | None) -> str:
 
 
 def _policy(policy: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in policy.items() if value is not None)
+    if not policy.get("enabled", True):
+        return "switched off"
+    told = [
+        f"{policy.get('minimum_requests')} requests on each side",
+        f"TTFT p95 up to +{policy.get('ttft_percent'):g} %",
+        f"latency p95 up to +{policy.get('latency_percent'):g} %",
+        f"errors up to +{100 * policy.get('error_rate', 0):g} %",
+        f"tokens a second down to -{policy.get('throughput_percent'):g} %",
+    ]
+    if policy.get("quality"):
+        told.append(f"{policy['quality']} down to -{policy.get('quality_max_drop'):g}")
+    return ", ".join(told)
 
 
 def _fit(line: str, width: int | None, indent: str) -> str:

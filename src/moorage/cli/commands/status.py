@@ -81,6 +81,8 @@ def _facts(value: dict[str, Any], now: float, width: int | None) -> list[str]:
     if "desired_replicas" in value:
         ready, desired, starting = (value.get(f"{k}_replicas", 0) for k in ("ready", "desired", "starting"))
         facts.append(("replicas", f"{ready} ready of {desired} wanted, {starting} starting"))
+    if value.get("rollout"):
+        facts.append(("rollout", value["rollout"]["message"]))
     if value.get("url"):
         facts.append(("url", f"{value['url']}   model {value.get('model')}"))
     facts.append(("age", age(value.get("created_at"), now)))

@@ -25,6 +25,8 @@ def words(name: str, found: dict[str, Any]) -> str:
     advice = _advice(reason)
     if advice:
         lines.append(f"  advice: {advice}")
+    if found.get("rollout"):
+        lines.append(f"  rollout: {found['rollout']}")
     lines += _unready(found.get("unready") or {})
     lines += _scaling(found.get("scaling") or {})
     queue = found.get("queue") or {}
