@@ -42,7 +42,7 @@ async def explain_decision(
     deps: Deps,
     decision: Annotated[str | None, Query(description="its id, or a revision's number; the last one without")] = None,
 ) -> Response:
-    """A stored release decision worked out again from its own inputs, and whether the answer is the same to the byte."""
+    """A stored release decision worked out again from its own inputs; whether it is the same to the byte."""
     return json_response(await deps.reader.explained(ns, name, decision))
 
 
