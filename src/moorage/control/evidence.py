@@ -9,7 +9,7 @@ What is written here wakes the serving loop, since such a write makes no row of 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from moorage.decide.serving.evidence import Seen
+from moorage.decide.serving.evidence import SYNTHETIC, Seen
 from moorage.decide.serving.rollout.record import Rollout, rollout_of
 from moorage.domain.changes import Change, Fence, Update
 from moorage.domain.nouns import Deployment, Revision
@@ -54,7 +54,7 @@ class EvidenceBook:
         """
         writes = []
         for revision, sources in revisions:
-            kept = {**revision.evidence, **{s: dict(v) for s, v in sources.items() if _fits(revision, s)}}
+            kept = _with(revision.evidence, sources)
             if kept != dict(revision.evidence):
                 writes.append(Update(Revision.kind, revision.uid, revision.version, fields={"evidence": kept}))
         if not writes:
@@ -63,8 +63,13 @@ class EvidenceBook:
         return True
 
 
-def _fits(revision: Revision, source: str) -> bool:
-    return source in revision.evidence or len(revision.evidence) < SOURCES_MAX
+def _with(evidence: Sources, sources: Sources) -> dict[str, Any]:
+    """The evidence with these sources, as many as there is room for; the sender's own is always kept."""
+    kept: dict[str, Any] = dict(evidence)
+    for source, said in sources.items():
+        if source in kept or source == SYNTHETIC or len(kept) < SOURCES_MAX:
+            kept[source] = dict(said)
+    return kept
 
 
 class EvidenceStep:
