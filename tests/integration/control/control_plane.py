@@ -12,8 +12,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx
+
 from moorage.app.server import RandomIds
 from moorage.control.admit import Admission
+from moorage.control.comparing import Comparing
 from moorage.control.credentials import Principal, Role
 from moorage.control.gateways import Gateways
 from moorage.control.leader import Leadership
@@ -110,7 +113,16 @@ class Plane:
         self.leading: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, path: Path, clock: HandClock, owner: str = "home:a", *, lead: bool = True) -> "Plane":
+    async def open(
+        cls,
+        path: Path,
+        clock: HandClock,
+        owner: str = "home:a",
+        *,
+        lead: bool = True,
+        http: httpx.AsyncClient | None = None,
+    ) -> "Plane":
+        """With `http`, requests are sent to revisions that are compared, as the control plane does."""
         plane = cls(clock, owner)
         store = plane.store = await open_store(f"sqlite:///{path}/m.db", clock)
         ids = RandomIds()
@@ -129,6 +141,7 @@ class Plane:
             runs=RunsStep(store, clock, ids),
             scheduling=plane.scheduling,
             machines=MachinesStep(store, clock, LeaseTimes()),
+            comparing=Comparing(store, clock, http, plane.publisher) if http is not None else None,
             ttl_s=30.0,
         )
         plane.machines = Observation(
