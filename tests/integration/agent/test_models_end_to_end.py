@@ -98,7 +98,8 @@ async def test_a_model_is_pinned_fetched_across_a_crash_of_the_agent_given_to_it
     ranges = [span for span in mirror.fetched("model.gguf") if span]
     assert ranges, "the second agent fetched what was missing only"
     async with httpx.AsyncClient(trust_env=False) as client:
-        given = Path((await client.get(f"http://{replica.address}/stats", timeout=30.0)).json()["env"]["MOORAGE_TEST_MODEL"])
+        stats = (await client.get(f"http://{replica.address}/stats", timeout=30.0)).json()
+    given = Path(stats["env"]["MOORAGE_TEST_MODEL"])
     assert given.is_file()
     assert given.read_bytes() == WEIGHTS
 
