@@ -138,7 +138,8 @@ def waiting_answer(book: Book, entry: Entry, now: float) -> Answer:
     """The part of an answer that is about a place: the scheduler's own cycle up to this worker's turn."""
     turn = Turn.of(book, now, entry.worker.uid)
     outcome = turn.outcome() if turn is not None else decide(book, now)
-    wait = next((w for w in outcome.waits if entry in w.unit.members), None)
+    last = outcome.waits.last  # its turn was the last
+    wait = last if last is not None and entry in last.unit.members else None
     unit = wait.unit if wait is not None else Unit((entry,))
     found: Answer = {
         "queue": _queue(book, entry),

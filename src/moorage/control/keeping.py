@@ -164,7 +164,8 @@ class FleetKeeper:
         if not wanted:
             return []
         held = (uid for run in wanted for uid in self._book.holders.by_run.get(run, {}))
-        return [*held, *(e.worker.uid for e in self._book.queue if e.run.uid in wanted)]
+        waiting = (entry.worker.uid for run in wanted for entry in self._book.queue.of_run(run))
+        return [*held, *waiting]
 
     async def _load_runs(self, uids: set[str]) -> None:
         found = await self._store.find(Run, uid=sorted(uids)) if uids else []

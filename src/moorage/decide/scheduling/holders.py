@@ -4,7 +4,8 @@ When it ends (the lifecycle contract §4): started_at + limit + grace once it st
 limit + grace; unknown without a limit, or once that time has passed. A service ends by itself never.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +69,8 @@ class Holders:
     _held: dict[str, Holder] = field(default_factory=dict)
     _slots: dict[str, int] = field(default_factory=dict)
     _vacant: list[int] = field(default_factory=list)
+    _uids: list[str] = field(default_factory=list)
+    """by slot; of a vacant one, who had it last"""
     _columns: dict[str, npt.NDArray[Any]] = field(
         default_factory=lambda: {name: np.zeros(0, dtype) for name, dtype in _DTYPES.items()}
     )
@@ -102,9 +105,11 @@ class Holders:
         if worker.deployment is not None:
             self.by_deployment.setdefault(worker.deployment, {})[worker.uid] = worker
         self.mix[request] = self.mix.get(request, 0) + 1
+        self._uids[slot] = worker.uid
         values = (True, row, request.cpu_milli, request.memory_bytes, word, ends_at(worker, run))
+        times = (worker.placed_at or 0.0, worker.started_at or worker.placed_at or 0.0)
         self._ending = None
-        for name, value in zip(_DTYPES, (*values, worker.placed_at or 0.0, run.priority), strict=True):
+        for name, value in zip(_DTYPES, (*values, *times, run.priority, bool(run.spec.get("gang"))), strict=True):
             self._columns[name][slot] = value
 
     def drop(self, uid: str) -> None:
@@ -123,20 +128,16 @@ class Holders:
         if not self.mix[request]:
             del self.mix[request]
 
-    def without(self, uids: Iterable[str]) -> "Holders":
-        """Another one without these."""
-        other = Holders(
-            dict(self._held),
-            dict(self._slots),
-            list(self._vacant),
-            {name: column.copy() for name, column in self._columns.items()},
-            {run: dict(workers) for run, workers in self.by_run.items()},
-            {deployment: dict(workers) for deployment, workers in self.by_deployment.items()},
-            dict(self.mix),
-        )
-        for uid in uids:
-            other.drop(uid)
-        return other
+    @contextmanager
+    def lacking(self, uid: str, fleet: Fleet) -> Iterator[None]:
+        """For a question: as if this one held nothing."""
+        holder, ending = self._held[uid], self._ending
+        self.drop(uid)
+        try:
+            yield
+        finally:
+            self.put(holder.worker, holder.run, holder.spot.row, fleet)
+            self._ending = ending
 
     def ending_alone(
         self, enough: Callable[[npt.NDArray[Any], Ints, Ints, Bits], npt.NDArray[np.bool_]]
@@ -150,16 +151,15 @@ class Holders:
         columns = {name: column[at] for name, column in self._columns.items()}
         some = np.flatnonzero(enough(columns["row"], columns["cpu"], columns["memory"], columns["gpus"]))
         order = some[np.lexsort((columns["placed_at"][some], columns["ends"][some]))]
-        wanted = {int(at[one]): place for place, one in enumerate(order[:ENDING_MAX])}
-        found = {wanted[slot]: self._held[uid] for uid, slot in self._slots.items() if slot in wanted}
-        return [found[place] for place in sorted(found)]
+        return [self._held[self._uids[at[one]]] for one in order[:ENDING_MAX]]
 
     def end_of(self, uid: str) -> float:
         """When a holder ends, as `ends_at`."""
         return float(self._columns["ends"][self._slots[uid]])
 
     def _grow(self) -> int:
-        slot = len(self._slots) + len(self._vacant)
+        slot = len(self._uids)
+        self._uids.append("")
         if slot >= len(self._columns["here"]):
             more = max(64, slot)
             self._columns = {
@@ -192,6 +192,12 @@ class Holders:
     def priorities(self) -> set[int]:
         """Of everything held."""
         return {int(one) for one in np.unique(self._columns["priority"][self._columns["here"]])}
+
+    def below(self, priority: int) -> "Below":
+        """Those of lower priority."""
+        at = np.flatnonzero(self._columns["here"] & (self._columns["priority"] < priority))
+        columns = {name: self._columns[name][at] for name in _BELOW}
+        return Below(at, self._uids, **columns)
 
     def any_below(self, priority: int) -> bool:
         """Whether anything held is of lower priority."""
@@ -229,10 +235,34 @@ _DTYPES: dict[str, type] = {
     "gpus": np.uint64,
     "ends": np.float64,
     "placed_at": np.float64,
+    "started": np.float64,
     "priority": np.int64,
+    "gang": np.bool_,
 }
 
+_BELOW = ("row", "cpu", "memory", "gpus", "priority", "started", "gang")
 _ENDING = ("ends", "row", "cpu", "memory", "gpus", "placed_at")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Below:
+    """Workers that hold room, in columns.
+
+    Args:
+        slot, uids: `uids[slot]` is the worker.
+        started: when it started, or was placed.
+        gang: its run is placed whole.
+    """
+
+    slot: Rows
+    uids: Sequence[str]
+    row: Rows
+    cpu: Ints
+    memory: Ints
+    gpus: Bits
+    priority: Ints
+    started: Times
+    gang: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -73,6 +73,10 @@ class Queue:
     _columns: dict[str, npt.NDArray[Any]] = field(
         default_factory=lambda: {name: np.zeros(0, dtype) for name, (dtype, _) in _COLUMNS.items()}
     )
+    _of_run: dict[str, set[str]] = field(default_factory=dict)
+    """by uid of a run, its waiting workers"""
+    _borrows: bool = False
+    """the sets in `_of_run` are another's"""
     _kinds: Kinds = field(default_factory=Kinds)
     _numbers: dict[tuple[int, int, str], int] = field(default_factory=dict)
     _having: list[int] = field(default_factory=list)
@@ -90,7 +94,7 @@ class Queue:
         return queue
 
     def copy(self) -> "Queue":
-        """Another one with the same workers."""
+        """Another one with the same workers; of use until this one changes."""
         return Queue(
             self.pools,
             dict(self.keeping),
@@ -102,6 +106,8 @@ class Queue:
             list(self._vacant),
             list(self._units),
             {name: column.copy() for name, column in self._columns.items()},
+            dict(self._of_run),
+            True,
             self._kinds.copy(),
             dict(self._numbers),
             list(self._having),
@@ -126,6 +132,15 @@ class Queue:
     def counts(self) -> dict[Ask, int]:
         """How many workers wait with each ask."""
         return self._kinds.counts()
+
+    def of_run(self, run: str) -> list[Entry]:
+        """Its waiting workers, in order."""
+        found = (self.get(uid) for uid in self._of_run.get(run, ()))
+        return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.key)
+
+    def priorities(self) -> set[int]:
+        """Of everything that waits."""
+        return {-key[0] for key in self._keys}
 
     def place(self, entry: Entry) -> int:
         """How many wait before this one."""
@@ -158,6 +173,7 @@ class Queue:
         self._keys.insert(at, entry.key)
         self._order.insert(at, slot)
         self._slots[worker.uid], self._units[slot] = slot, Unit((entry,))
+        self._mates(run.uid).add(worker.uid)
         if worker.restart_at is not None or "plan" in (worker.placement or ()):
             self.keeping[worker.uid] = entry
         limit = np.nan if entry.limit_s is None else entry.limit_s
@@ -179,6 +195,10 @@ class Queue:
         self.keeping.pop(uid, None)
         self._leave(int(self._columns["alike"][slot]))
         self._kinds.go(entry.ask)
+        mates = self._mates(entry.run.uid)
+        mates.discard(uid)
+        if not mates:
+            del self._of_run[entry.run.uid]
 
     def _grow(self) -> int:
         slot = len(self._units)
@@ -190,6 +210,13 @@ class Queue:
                 for name, column in self._columns.items()
             }
         return slot
+
+    def _mates(self, run: str) -> set[str]:
+        """Its waiting workers, to be changed."""
+        mates = self._of_run.get(run)
+        if mates is None or self._borrows:
+            mates = self._of_run[run] = set(mates or ())
+        return mates
 
     def _number(self, entry: Entry) -> int:
         if not entry.plain or entry.worker.uid in self.keeping:

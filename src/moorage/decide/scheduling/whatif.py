@@ -100,7 +100,7 @@ def _helpful(turn: Turn, kind: Iterator[_Change]) -> Iterator[Remedy]:
 def _of_run(turn: Turn) -> list[Entry]:
     """Every waiting worker of its run: a spec is changed for all of them."""
     members = {entry.worker.uid for entry in turn.unit.members}
-    mates = (entry for entry in turn.book.queue if entry.run.uid == turn.unit.run.uid)
+    mates = turn.book.queue.of_run(turn.unit.run.uid)
     return [*turn.unit.members, *(entry for entry in mates if entry.worker.uid not in members)]
 
 
@@ -191,7 +191,7 @@ def _without(part: str, key: str | None = None) -> Callable[[Run], Run]:
 def _priorities(turn: Turn) -> Iterator[Remedy]:
     """Higher priorities that help, lowest first."""
     book, unit = turn.book, turn.unit
-    levels = {-entry.key[0] for entry in book.queue} | book.holders.priorities()
+    levels = book.queue.priorities() | book.holders.priorities()
     above = sorted(level + 1 for level in levels if level >= unit.priority)
     for wanted in [*above[: PRIORITIES_MAX - 1], *above[PRIORITIES_MAX - 1 :][-1:]]:
         queue = book.queue.copy()
@@ -209,7 +209,9 @@ def _priorities(turn: Turn) -> Iterator[Remedy]:
 def _openings(turn: Turn) -> Iterator[Remedy]:
     """Cordoned machines that would take it if they were open."""
     book, entry = turn.book, turn.unit.first
-    opened = (replace(r, machine=replace(r.machine, cordoned=None)) for r in book.fleet.rooms() if _is_cordoned(r))
+    cordoned = np.flatnonzero(book.fleet.column("cordoned", lambda machine: machine.cordoned is not None)).tolist()
+    rooms = (book.fleet.room(row) for row in cordoned)
+    opened = (replace(room, machine=replace(room.machine, cordoned=None)) for room in rooms)
     promising = sorted(
         (room for room in opened if not refusals(entry.ask, room, entry.apart)), key=lambda room: room.machine.name
     )
@@ -217,10 +219,6 @@ def _openings(turn: Turn) -> Iterator[Remedy]:
         found = _with_rooms(turn, [room], book)
         if found is not None:
             yield Remedy(f"uncordon machine {room.machine.name}", _effect(book, found))
-
-
-def _is_cordoned(room: Room) -> bool:
-    return room.machine.cordoned is not None
 
 
 def _with_rooms(turn: Turn, rooms: list[Room], book: Book) -> Found | None:
@@ -262,7 +260,8 @@ def _ends(turn: Turn) -> Iterator[Remedy]:
             gpus=room.gpus - frozenset(holder.worker.gpus),
             owners=room.owners - frozenset(owners_of(holder.worker, holder.run)),
         )
-        found = _with_rooms(turn, [left], replace(book, holders=book.holders.without([holder.worker.uid])))
+        with book.holders.lacking(holder.worker.uid, book.fleet):
+            found = _with_rooms(turn, [left], book)
         if found is not None:
             yield Remedy(
                 f"when {named(holder.run, unit.run)} ends",
