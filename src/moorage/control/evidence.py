@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from moorage.decide.serving.evidence import SYNTHETIC, Seen
+from moorage.decide.serving.goodput import MEASURED
 from moorage.decide.serving.rollout.record import Rollout, rollout_of
 from moorage.domain.changes import Change, Fence, Update
 from moorage.domain.nouns import Deployment, Revision
@@ -95,6 +96,8 @@ class EvidenceStep:
     def heard(self, report: GatewayReport) -> None:
         """Keep what a gateway says until it is written."""
         for one in report.evidence:
+            if one.evidence_id.startswith(MEASURED):
+                continue
             source = f"{report.gateway}/{report.incarnation}/{one.evidence_id}"
             said = self._pending.setdefault(one.deployment, {})
             said[one.revision, source] = (one.evidence_id, _seen(one).to_wire())

@@ -7,10 +7,12 @@ hears the reports, and through it by the serving loop.
 """
 
 import math
-from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
 
 from moorage.control.gateways import LEASE_S
 from moorage.decide.serving.autoscale import Policy
@@ -19,6 +21,8 @@ from moorage.domain.histogram import merged, ranked, total
 from moorage.domain.nouns import Deployment
 from moorage.ports import Clock
 from moorage.wire.routing import EndpointActivity, Evidence, GatewayReport
+
+Values = npt.NDArray[np.float64]
 
 SLICES_MAX = 600
 """Of one deployment: 10 KB. A stable window longer than 600 fifths of the urgent one is cut more coarsely."""
@@ -51,8 +55,8 @@ class Ring:
         self.width_s = width_s
         self.count = count
         self.started = now
-        self._areas = array("d", bytes(8 * (count + 1)))
-        self._came = array("d", bytes(8 * (count + 1)))
+        self._areas = np.zeros(count + 1)
+        self._came = np.zeros(count + 1)
         self._level = 0.0
         self._at = now
         self._index = int(now / width_s)
@@ -61,8 +65,8 @@ class Ring:
         """Let the level go on until now."""
         index = int(now / self.width_s)
         if index - self._index > self.count:  # all that is kept passed at this level
-            self._areas = array("d", [self._level * self.width_s] * (self.count + 1))
-            self._came = array("d", bytes(8 * (self.count + 1)))
+            self._areas[:] = self._level * self.width_s
+            self._came[:] = 0.0
             self._index, self._at = index, index * self.width_s
             self._areas[index % (self.count + 1)] = 0.0
         while self._index < index:
@@ -85,34 +89,38 @@ class Ring:
         watched = min(over_s, now - self.started)
         if watched <= 0:
             return 0.0, 0.0, 0.0
-        whole = max(1, round(over_s / self.width_s))
+        whole = min(max(1, round(over_s / self.width_s)), self.count)
         under_way = now - self._index * self.width_s
-        newest = self._slots(whole + 1)
-        oldest = newest[0]
         rest = max(0.0, 1.0 - under_way / self.width_s)  # of the oldest slice, what the window still covers
-        area = sum(self._areas[s] for s in newest[1:]) + self._areas[oldest] * rest
-        came = sum(self._came[s] for s in newest[1:]) + self._came[oldest] * rest
-        return area / watched, came / watched, watched
+        area, came = (values[-whole - 1 :] for values in (self._ordered(self._areas), self._ordered(self._came)))
+        return (
+            float(area[1:].sum() + area[0] * rest) / watched,
+            float(came[1:].sum() + came[0] * rest) / watched,
+            watched,
+        )
 
     def peak(self, over_s: float, now: float) -> tuple[float, float, float]:
         """The highest mean level and rate over any such stretch of what is kept, and when the highest level ended."""
         whole = max(1, min(self.count, round(over_s / self.width_s)))
-        slots = self._slots(self.count + 1)[:-1]
-        highest, rate, ended = 0.0, 0.0, now - self.count * self.width_s
-        area = came = 0.0
-        for place, slot in enumerate(slots):
-            area, came = area + self._areas[slot], came + self._came[slot]
-            if place >= whole:
-                area, came = area - self._areas[slots[place - whole]], came - self._came[slots[place - whole]]
-            if area >= highest:
-                highest, ended = area, (self._index - len(slots) + place + 1) * self.width_s
-            rate = max(rate, came)
-        return highest / (whole * self.width_s), rate / (whole * self.width_s), ended
+        areas = _stretches(self._ordered(self._areas)[:-1], whole)
+        came = _stretches(self._ordered(self._came)[:-1], whole)
+        last = len(areas) - 1 - int(areas[::-1].argmax())  # of equal ones the latest
+        ended = (self._index - self.count + whole + last) * self.width_s
+        if areas[last] <= 0.0:
+            ended = now - self.count * self.width_s
+        return float(areas[last]) / (whole * self.width_s), float(came.max()) / (whole * self.width_s), ended
 
-    def _slots(self, many: int) -> list[int]:
-        """Places of the newest slices, oldest first; the last one is under way."""
-        many = min(many, self.count + 1)
-        return [i % (self.count + 1) for i in range(self._index - many + 1, self._index + 1)]
+    def _ordered(self, values: Values) -> Values:
+        """Oldest slice first; the last one is under way."""
+        oldest = (self._index + 1) % (self.count + 1)
+        return np.concatenate((values[oldest:], values[:oldest]))
+
+
+def _stretches(values: Values, whole: int) -> Values:
+    """Sums of every run of so many slices, as differences of sums from the start; never below zero by rounding."""
+    sums = np.concatenate(([0.0], values.cumsum()))
+    stretches: Values = np.maximum(sums[whole:] - sums[:-whole], 0.0)
+    return stretches
 
 
 @dataclass(slots=True)

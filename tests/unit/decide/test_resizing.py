@@ -247,3 +247,14 @@ def test_the_slo_is_measured_twice_before_it_decides() -> None:
     ask(world, replace(busy, urgent_rate=25.0, peak_rate=25.0))
     assert scaled(world) == (3, "scale.up")
     assert world.now > START
+
+
+def test_latencies_are_counted_for_an_slo_and_for_nothing_else() -> None:
+    plain, aimed = served(), served(scaling={"slo": {"latency_p95": 2.0}}, **SCALES)
+    for world in (plain, aimed):
+        world.publish()
+    assert plain.published is not None
+    assert aimed.published is not None
+    assert plain.published.evidence_id is None
+    assert aimed.published.evidence_id == f"slo/{aimed.deployment.active_revision}"
+    assert aimed.published.revisions == (), "every request goes where it went"

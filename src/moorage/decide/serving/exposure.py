@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from moorage.decide.serving.adopted import target
+from moorage.decide.serving.goodput import MEASURED, Slo
 from moorage.decide.serving.replicas import routable
 from moorage.decide.serving.rollout.record import Rollout, rollout_of, takes_requests
 from moorage.decide.serving.rollout.roles import serving_uid
@@ -103,13 +104,20 @@ def _compared(
     """How requests come to the two revisions of a comparison; a candidate that takes none is not told of."""
     rollout = rollout_of(deployment)
     if rollout is None or rollout.evidence_id is None:
-        return (), None
+        return (), _measured(deployment)
     here = {t.replica.revision for t in targets}
     shares = []
     for uid, role in ((rollout.baseline, "active"), (rollout.candidate, "candidate")):
         if rollout.kind == "rollout" and uid in revisions and (role == "active" or uid in here):
             shares.append(_share(revisions[uid], role, rollout))
     return tuple(shares) if len(shares) > 1 else (), rollout.evidence_id
+
+
+def _measured(deployment: Deployment) -> str | None:
+    """Under which latencies are counted where its size follows an SLO and nothing is compared."""
+    if deployment.active_revision is None or Slo.of((deployment.spec.get("scaling") or {}).get("slo")) is None:
+        return None
+    return f"{MEASURED}{deployment.active_revision}"
 
 
 def _share(revision: Revision, role: str, rollout: Rollout) -> RouteRevision:

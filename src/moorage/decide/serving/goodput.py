@@ -18,6 +18,9 @@ REQUESTS = 20
 AT_LOAD = 0.5
 """Of `target_in_flight`, in flight or held for each replica, from which on it is under load."""
 
+MEASURED = "slo/"
+"""How the id begins under which gateways count latencies for this alone; no release decision reads them."""
+
 COMPARABLE = 0.25
 """By how much two measurements may differ and still confirm each other."""
 
