@@ -3,6 +3,7 @@
 No Rich and no threads here: a command that waits a second must not load anything first. Called by all that waits.
 """
 
+import re
 import shutil
 import sys
 import time
@@ -10,6 +11,11 @@ from collections.abc import Callable
 from typing import TextIO
 
 from moorage.cli.output import legible
+
+COUNTING_S = 15.0
+"""Between two lines of a log in which only numbers differ."""
+
+_DIGITS = re.compile(r"\d+")
 
 
 class Progress:
@@ -35,6 +41,7 @@ class Progress:
         self.began = monotonic()
         self._last = ""
         self._drawn = False
+        self._said, self._said_at = "", self.began
 
     def update(self, text: str) -> None:
         """What is waited for now. On a terminal it replaces the line before; elsewhere it is written on change."""
@@ -47,10 +54,15 @@ class Progress:
             shown = text if len(text) <= room else text[: max(0, room - 1)] + "…"
             self.stream.write(f"\r\x1b[K{shown}{elapsed}")
             self._drawn = True
-        elif text != self._last:
+        elif text != self._last and self._is_news(text):
             self.stream.write(text + "\n")
+            self._said, self._said_at = _DIGITS.sub("#", text), self.monotonic()
         self._last = text
         self.stream.flush()
+
+    def _is_news(self, text: str) -> bool:
+        """Where lines stay, one that differs in its numbers alone is written now and then."""
+        return _DIGITS.sub("#", text) != self._said or self.monotonic() - self._said_at >= COUNTING_S
 
     def clear(self) -> None:
         """Take the live line away."""

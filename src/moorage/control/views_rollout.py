@@ -18,7 +18,6 @@ from moorage.domain.nouns import Deployment, Replica, Revision
 from moorage.domain.states import TERMINAL_REPLICA, ReplicaStatus, RevisionState
 from moorage.domain.units import format_duration
 
-
 AT: Mapping[ReplicaStatus, str] = {
     ReplicaStatus.PENDING: "waits for its place",
     ReplicaStatus.PULLING: "fetches its image or model",
@@ -242,8 +241,20 @@ def _compared(scene: Scene, rollout: Rollout) -> str:
     seen = _evidence(scene, rollout) or {}
     few = min(seen.get("candidate", 0), seen.get("active", 0)) < seen.get("needed", 0)
     if few or last is None:
-        return f"{seen.get('candidate')} and {seen.get('active')} of {seen.get('needed')} requests on each"
+        return _counted(scene, rollout, seen)
     return "; ".join(str(r.get("message")) for r in last.get("reasons") or ())
+
+
+def _counted(scene: Scene, rollout: Rollout, seen: Mapping[str, int]) -> str:
+    """How far each side is, never beyond what is needed."""
+    needed = seen.get("needed", 0)
+    sides = {"candidate": scene.revision(rollout.candidate), "active": scene.revision(rollout.baseline)}
+    told = [
+        f"{min(seen.get(word, 0), needed)} of {needed} requests at revision {r.number}"
+        for word, r in sides.items()
+        if r is not None
+    ]
+    return ", ".join(told)
 
 
 def _drains(left: Mapping[str, Any]) -> str:

@@ -201,9 +201,9 @@ def _explained(found: dict[str, Any], width: int | None) -> Iterator[str]:
     yield f"decision {decision['id']} on revision {decision['number']}, {clock(decision['at'])}: {decision['verdict']}"
     for reason in decision.get("reasons") or ():
         yield _fit(f"  {reason['code']}: {reason['message']}", width, "    ")
-        if reason.get("advice"):
-            advice = str(reason["advice"]).replace("rollout X", f"rollout {found['name']}")
-            yield _fit(f"    advice: {advice}", width, "    ")
+    for advice in dict.fromkeys(_advice(reason) for reason in decision.get("reasons") or ()):
+        if advice:
+            yield _fit(f"  to do: {advice.replace('rollout X', 'rollout ' + found['name'])}", width, "    ")
     measures = [_measure(m) for m in decision.get("measures") or ()]
     if measures:
         yield ""
@@ -217,6 +217,11 @@ def _explained(found: dict[str, Any], width: int | None) -> Iterator[str]:
     yield f"             {found['digest']}"
     if not found["identical"]:
         yield f"             {found['replayed_digest']}  now: {_said(found['replayed'])}"
+
+
+def _advice(reason: dict[str, Any]) -> str:
+    """What to do, without the hint at this very command."""
+    return str(reason.get("advice") or "").removeprefix("`moor rollout X explain` shows the evidence; ")
 
 
 def _measure(measure: dict[str, Any]) -> tuple[str, ...]:
