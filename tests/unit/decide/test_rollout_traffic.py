@@ -34,6 +34,11 @@ def told(world: RolloutWorld) -> list[tuple[int, str, str, float]]:
     return [(r.revision.number, r.role, r.by, r.share) for r in route(world).revisions]
 
 
+def notes(world: RolloutWorld) -> set[str]:
+    """Codes in the deployment's history."""
+    return {code for uid, _, _, _, code in world.history if uid == world.deployment.uid}
+
+
 def rollout(world: RolloutWorld) -> Rollout:
     found = rollout_of(world.deployment)
     assert found is not None
@@ -89,9 +94,11 @@ def test_evidence_is_counted_while_a_comparison_runs_and_in_the_window_and_not_e
     world.compare()
     second = route(world).evidence_id
     assert second not in (None, first)
+    assert "deploy.window_over" not in notes(world)
     world.advance(301.0)
     world.settle()
     assert route(world).evidence_id is None
+    assert "deploy.window_over" in notes(world), "without a row in the history no route is published anew"
 
 
 def test_a_canary_takes_each_step_on_its_own_evidence_after_its_time_and_is_promoted_behind_the_last() -> None:
@@ -103,6 +110,7 @@ def test_a_canary_takes_each_step_on_its_own_evidence_after_its_time_and_is_prom
     world.settle()
     assert (rollout(world).step, rollout(world).weight) == (1, 50)
     assert rollout(world).evidence_id != first
+    assert "deploy.canary" in notes(world), "without a row in the history no route is published anew"
     assert (world.revision("d1").evidence, world.revision("d2").evidence) == ({}, {})
     world.advance(60.0)
     world.settle()

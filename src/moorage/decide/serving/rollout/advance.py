@@ -152,9 +152,15 @@ def _last_step_over(draft: Draft, deployment: Deployment, rollout: Rollout, term
         evidence_id=f"{rollout.candidate}/{step}",
     )
     draft.set(deployment, rollout=following.to_wire())
+    draft.note(deployment, reason("deploy.canary", revision=_name(draft, rollout.candidate), weight=following.weight))
     for uid in (rollout.candidate, rollout.baseline):
         _begin_evidence_anew(draft, uid)
     return False
+
+
+def _name(draft: Draft, uid: str) -> str:
+    revision = revision_row(draft, uid)
+    return revision.name if revision is not None else uid
 
 
 def _begin_evidence_anew(draft: Draft, uid: str) -> None:

@@ -13,6 +13,7 @@ from moorage.decide.serving.rollout.roles import ready_replicas, revision_row
 from moorage.decide.serving.rollout.verdict import judge_now, keep, rejects, said
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.nouns import Deployment, Revision
+from moorage.domain.reasons import reason
 from moorage.domain.states import DeploymentStatus
 
 
@@ -39,8 +40,12 @@ def watch(draft: Draft, snapshot: ServingSnapshot, ids: Ids) -> None:
 
 
 def close(draft: Draft, deployment: Deployment, rollout: Rollout) -> None:
-    """It is over: nothing is counted any more."""
+    """It is over: nothing is counted any more. The note is what tells the routes to say so."""
+    promoted = revision_row(draft, rollout.candidate)
     draft.set(deployment, rollout=None)
+    draft.note(
+        deployment, reason("deploy.window_over", revision=promoted.name if promoted is not None else rollout.candidate)
+    )
     for uid in (rollout.candidate, rollout.baseline):
         revision = revision_row(draft, uid)
         if revision is not None:
