@@ -21,9 +21,7 @@ _STATUS = (
     progress("deploy.upstream_gone", "The server at {url} is gone, as asked", "url"),
     waiting("deploy.upstream_stays", "The server at {url} is not gone: {why}", "url", "why"),
     progress("deploy.canary", "{weight} % of the requests go to revision {revision} now", "weight", "revision"),
-    progress(
-        "deploy.window_over", "Revision {revision} stays: its window for going back by itself is over", "revision"
-    ),
+    progress("deploy.window_over", "Revision {revision} is not held against the one before any more", "revision"),
     progress("deploy.ready", "{ready} of {desired} replicas ready", "ready", "desired"),
     waiting(
         "deploy.unready",
