@@ -14,7 +14,6 @@ import asyncio
 from math import inf
 from typing import TYPE_CHECKING, cast
 
-from moorage.decide.serving.refusals import NOT_LOADED, not_found
 from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse, Serve, TargetState
 from moorage.gateway import answers
 from moorage.gateway.exchange import BODY, CLOSED, IDLE, SENT, Exchange
@@ -170,7 +169,7 @@ class ClientConnection(Exchange):
                     self._forward = forward.line
                     self._decide(endpoint, body)
                     return
-            self.refuse(not_found(line.forwards[0].name) if router.generation else NOT_LOADED)
+            self.refuse(router.unknown(line.forwards[0].name))
         elif line.kind == OWN:
             status, content_type, document = self.hub.own.answer(head)
             self._own_answer(status, document, content_type, None)
@@ -238,7 +237,7 @@ class ClientConnection(Exchange):
             return
         endpoint = router.find(found)
         if endpoint is None:
-            self.refuse(not_found(found[:200]) if router.generation else NOT_LOADED)
+            self.refuse(router.unknown(found[:200]))
             return
         self._decide(endpoint, body)
 

@@ -7,13 +7,14 @@ it is sent (`control`).
 from collections.abc import Iterator, Mapping
 
 from moorage.decide.serving.routes import EndpointState, Generation, RevisionState, TargetState
-from moorage.decide.serving.tally import Comparison
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.hub import Hub
 from moorage.wire.routing import EndpointActivity, Evidence, GatewayReport
 
-_Changes = dict[tuple[str, str, str], int]
-"""(evidence id, deployment, revision) -> how often its sums had changed"""
+_Key = tuple[str, str, str]
+"""evidence id, deployment, revision"""
+_Changes = dict[_Key, int]
+"""how often the sums had changed"""
 
 
 class Reporter:
@@ -84,22 +85,22 @@ class Reporter:
                 oldest[target] = max(oldest.get(target, 0.0), now - since)
         return oldest
 
-    def _compared(self) -> Iterator[tuple[EndpointState, RevisionState, Comparison]]:
+    def _compared(self) -> Iterator[tuple[_Key, RevisionState]]:
         for endpoint in self._hub.router.endpoints():
             if endpoint.evidence_id is not None:
                 for revision in endpoint.revisions.values():
-                    if revision.comparison is not None and revision.comparison.changes:
-                        yield endpoint, revision, revision.comparison
+                    yield (endpoint.evidence_id, endpoint.route.deployment, revision.uid), revision
 
     def _changes(self) -> _Changes:
-        return {_evidence_key(e, revision): comparison.changes for e, revision, comparison in self._compared()}
+        return {key: seen.changes for key, r in self._compared() if (seen := r.comparison) and seen.changes}
 
     def _evidence(self) -> Iterator[Evidence]:
         """Of those that changed since the control plane heard of them last."""
         told = self._told[1]
-        for endpoint, revision, seen in self._compared():
-            evidence_id, deployment, uid = key = _evidence_key(endpoint, revision)
-            if told.get(key) != seen.changes:
+        for key, revision in self._compared():
+            seen = revision.comparison
+            if seen is not None and seen.changes and told.get(key) != seen.changes:
+                evidence_id, deployment, uid = key
                 yield Evidence(
                     evidence_id=evidence_id,
                     deployment=deployment,
@@ -133,7 +134,3 @@ def _running(endpoint: EndpointState) -> dict[str, int]:
         if target.in_flight:
             running[target.spec.replica] = running.get(target.spec.replica, 0) + target.in_flight
     return running
-
-
-def _evidence_key(endpoint: EndpointState, revision: RevisionState) -> tuple[str, str, str]:
-    return (endpoint.evidence_id or "", endpoint.route.deployment, revision.uid)

@@ -120,7 +120,7 @@ class Bad:
 async def time_runs_out(rig: Rig, revision: str) -> AsyncIterator[None]:
     """Whatever waits for a first byte of this revision has waited for as long as it may."""
 
-    async def run_out() -> None:
+    async def poll_and_expire() -> None:
         hub = rig.gateway.hub
         while True:
             for client in list(hub.clients):
@@ -130,7 +130,7 @@ async def time_runs_out(rig: Rig, revision: str) -> AsyncIterator[None]:
                 copy.expire()
             await asyncio.sleep(0.01)
 
-    running = asyncio.create_task(run_out())
+    running = asyncio.create_task(poll_and_expire())
     try:
         yield
     finally:

@@ -61,6 +61,10 @@ class Router:
         """The endpoint called so: name, namespace/name or alias."""
         return self._names.get(name)
 
+    def unknown(self, name: str) -> Refuse:
+        """The answer for a name that `find` does not know."""
+        return refusals.not_found(name) if self.generation else refusals.NOT_LOADED
+
     def endpoints(self) -> Iterator[EndpointState]:
         """Every endpoint known, those that left the table with requests still running included."""
         return iter(self._endpoints.values())
