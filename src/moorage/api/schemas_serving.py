@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from moorage.api.shapes import Head, Json, Shape, Time
+from moorage.api.shapes import Head, Json, Reason, Shape, Time
 
 
 class EndpointRef(Shape):
@@ -157,4 +157,5 @@ class Replica(Head):
     draining: Json | None
     ended_at: Time | None
     last_failure: Json | None
+    worker_reason: Reason | None
     provider: Provider

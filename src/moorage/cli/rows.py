@@ -110,6 +110,12 @@ def _operation(item: Object, now: float) -> tuple[str, ...]:
     )
 
 
+def _of_its_worker(item: Object) -> str:
+    """What its worker is doing, as long as that is on its way; else its own reason."""
+    reason = item.get("worker_reason") or {}
+    return str(reason.get("message") or why(item))
+
+
 def _replica(item: Object, now: float) -> tuple[str, ...]:
     return (
         f"{item.get('ordinal')}.{item.get('attempt')}",
@@ -118,7 +124,7 @@ def _replica(item: Object, now: float) -> tuple[str, ...]:
         ",".join(item.get("machines") or ()) or "-",
         str(item.get("address") or "-"),
         age(item.get("created_at"), now),
-        why(item),
+        _of_its_worker(item),
     )
 
 

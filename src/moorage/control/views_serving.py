@@ -17,7 +17,7 @@ from moorage.decide.serving.phase import (
 )
 from moorage.decide.serving.snapshot import Demand
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Worker
-from moorage.domain.states import MachineState
+from moorage.domain.states import MachineState, WorkerState
 
 CRASH_LOOP_FAILURES = 2
 """Two restarts without a reset show `crash_looping` (the lifecycle contract §2)."""
@@ -151,8 +151,19 @@ def replica_object(
         "draining": plain(row.stopping),
         "ended_at": iso(row.ended_at),
         "last_failure": plain(row.last_failure),
+        "worker_reason": _on_its_way(workers),
         "provider": _provider(row, revision, workers, machines),
     }
+
+
+ON_ITS_WAY = (WorkerState.PREPARING, WorkerState.PULLING, WorkerState.READY_TO_START, WorkerState.STARTING)
+
+
+def _on_its_way(workers: Sequence[Worker]) -> JsonObject | None:
+    """What the least advanced of its workers is doing until all run: above all, how far its model or image is."""
+    coming = [w for w in workers if w.state in ON_ITS_WAY and w.reason is not None]
+    least = min(coming, key=lambda w: (ON_ITS_WAY.index(w.state), w.rank), default=None)
+    return least.reason.to_wire() if least is not None and least.reason is not None else None
 
 
 def _provider(

@@ -28,6 +28,7 @@ def words(name: str, found: dict[str, Any]) -> str:
     if found.get("rollout"):
         lines.append(f"  rollout: {found['rollout']}")
     lines += _unready(found.get("unready") or {})
+    lines += _on_its_way(found.get("worker") or {})
     lines += _scaling(found.get("scaling") or {})
     queue = found.get("queue") or {}
     if queue.get("position"):
@@ -59,6 +60,15 @@ def _unready(replica: dict[str, Any]) -> list[str]:
         return []
     lines = [f"  replica {replica.get('name')} is {replica.get('status')}: {reason.get('message')}"]
     return [*lines, f"    advice: {_advice(reason)}"] if _advice(reason) else lines
+
+
+def _on_its_way(worker: dict[str, Any]) -> list[str]:
+    """What a worker that does not run yet is doing: how far its model is."""
+    reason = worker.get("reason") or {}
+    if worker.get("state") not in ("Preparing", "Pulling", "ReadyToStart", "Starting") or not reason:
+        return []
+    where = f" on {worker['machine']}" if worker.get("machine") else ""
+    return [f"  worker {worker.get('name')} is {worker.get('state')}{where}: {reason.get('message')}"]
 
 
 def _scaling(scaling: dict[str, Any]) -> list[str]:
