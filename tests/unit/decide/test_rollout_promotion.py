@@ -4,6 +4,7 @@ import pytest
 
 from moorage.decide.serving import commands
 from moorage.decide.serving.cycle import decide
+from moorage.decide.serving.operation_commands import cancel
 from moorage.decide.serving.rollout.record import rollout_of
 from moorage.domain.changes import Update
 from moorage.domain.errors import StaleVersion
@@ -111,6 +112,16 @@ def test_a_stop_that_comes_first_wins_over_the_promotion() -> None:
         world.commit(stale.change)
     world.settle()
     assert (world.state("d2"), world.deployment.status) == (RevisionState.CANCELLED, DeploymentStatus.STOPPED)
+
+
+def test_a_cancel_that_is_seen_before_the_point_of_no_return_is_heeded() -> None:
+    world = compared()
+    world.met("d1")
+    world.met("d2")
+    world.commit(cancel(world.operation("apply"), world.now, actor="person:p").change)
+    world.settle()
+    assert (world.state("d2"), world.operation("apply").state) == (RevisionState.CANCELLED, OperationState.CANCELLED)
+    assert (world.routed(), world.sizes()) == ({"d1"}, {"d1": 1})
 
 
 def test_the_decision_that_promotes_is_kept_with_its_evidence_and_named_in_the_history() -> None:
