@@ -15,6 +15,7 @@ import sqlite3
 import statistics
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from played_fleet import PlayedMachine, Server
@@ -62,8 +63,8 @@ async def running(machines: list[PlayedMachine], wanted: int) -> None:
     while (now := sum(len(m.running) for m in machines)) < wanted:
         if now != last:
             last, since = now, time.monotonic()
-        if time.monotonic() - since > 120:
-            raise SystemExit(f"only {now} of {wanted} workers run, and no more for two minutes")
+        if time.monotonic() - since > 300:
+            raise SystemExit(f"only {now} of {wanted} workers run, and no more for five minutes")
         await asyncio.sleep(0.1)
 
 
@@ -108,19 +109,32 @@ async def burst(folder: Path, workers: int) -> None:
     print(f"RATIO runs_locked_database {locked} <=0")
 
 
-async def p99_ms(server: Server, paths: list[str]) -> tuple[float, float]:
-    """Median and p99 of these reads, one after another."""
-    times = []
+@dataclass(frozen=True)
+class Reads:
+    """Milliseconds of reads one after another: median and p99 of the wall clock, the server's CPU for each."""
+
+    p50_ms: float
+    p99_ms: float
+    cpu_ms: float
+
+    def __str__(self) -> str:
+        return f"p50 {self.p50_ms:.1f} ms, p99 {self.p99_ms:.1f} ms, CPU {self.cpu_ms:.1f} ms each"
+
+
+async def read(server: Server, paths: list[str]) -> Reads:
+    """Read these, one after another."""
+    times, cpu = [], server.cpu_s()
     for path in paths:
         begun = time.perf_counter()
         answer = await server.http.get(path)
         times.append((time.perf_counter() - begun) * 1000)
         if answer.is_error:
             raise SystemExit(f"{path}: {answer.text}")
-    return statistics.median(times), sorted(times)[int(len(times) * 0.99) - 1]
+    used = (server.cpu_s() - cpu) * 1000 / len(paths)
+    return Reads(statistics.median(times), sorted(times)[int(len(times) * 0.99) - 1], used)
 
 
-async def full_house(folder: Path, busy: int, waiting: int, idle_s: float) -> None:
+async def full_house(folder: Path, busy: int, waiting: int, idle_s: float, reads: int) -> None:
     """Part 2."""
     server = Server(folder)
     await server.ready()
@@ -130,7 +144,10 @@ async def full_house(folder: Path, busy: int, waiting: int, idle_s: float) -> No
     await submit_all(server, [f"busy-{n}" for n in range(busy)])
     await running(machines, busy)
     took, used = time.perf_counter() - begun, server.cpu_s() - cpu
-    print(f"\n{busy} runs submitted, placed and running after {took:.1f} s, {used * 1000 / busy:.1f} ms of CPU each")
+    print(
+        f"\n{busy} runs submitted, placed and running after {took:.1f} s, {used * 1000 / busy:.1f} ms of CPU each",
+        flush=True,
+    )
     cpu, begun = server.cpu_s(), time.perf_counter()
     await submit_all(server, [f"wait-{n}" for n in range(waiting)])
     took = time.perf_counter() - begun
@@ -140,8 +157,11 @@ async def full_house(folder: Path, busy: int, waiting: int, idle_s: float) -> No
     memory, cpu, begun = server.memory_mib(), server.cpu_s(), time.perf_counter()
     await asyncio.sleep(idle_s)
     percent = (server.cpu_s() - cpu) / (time.perf_counter() - begun) * 100
-    pages = await p99_ms(server, ["/namespaces/default/runs?limit=200"] * 200)
-    why = await p99_ms(server, [f"/namespaces/default/runs/wait-{n * 7 % waiting}/why" for n in range(200)])
+    print(f"memory {memory:.0f} MiB; at rest {percent:.2f} % of a core over {idle_s:.0f} s", flush=True)
+    pages = await read(server, ["/namespaces/default/runs?limit=200"] * reads)
+    print(f"list of 200: {pages}", flush=True)
+    why = await read(server, [f"/namespaces/default/runs/wait-{n * 97 % waiting}/why" for n in range(reads)])
+    print(f"why: {why}", flush=True)
     await asyncio.gather(*(m.close() for m in machines))
     await server.close()
     again = Server(folder)
@@ -149,19 +169,19 @@ async def full_house(folder: Path, busy: int, waiting: int, idle_s: float) -> No
     await quiet(again)
     start_s = again.cpu_s()
     await again.close()
-    print(f"memory {memory:.0f} MiB; at rest {percent:.2f} % of a core over {idle_s:.0f} s (heartbeats of 20 machines)")
-    print(f"list of 200: p50 {pages[0]:.1f} ms, p99 {pages[1]:.1f} ms; why: p50 {why[0]:.1f} ms, p99 {why[1]:.1f} ms")
     print(f"RATIO runs_submitted_cpu_ms_each {submitted_ms:.2f} <={SUBMIT_TARGET_MS:g}")
     print(f"RATIO runs_start_cpu_s {start_s:.1f} <={START_TARGET_S:g}")
     print(f"RATIO runs_memory_mib {memory:.0f} <={MEMORY_TARGET_MIB:.0f}")
     print(f"RATIO runs_at_rest_percent {percent:.2f} <={IDLE_TARGET_PERCENT:g}")
-    print(f"RATIO runs_list_p99_ms {pages[1]:.1f} <={LIST_TARGET_MS:.0f}")
-    print(f"RATIO runs_why_p99_ms {why[1]:.1f} <={WHY_TARGET_MS:.0f}")
+    print(f"RATIO runs_list_p99_ms {pages.p99_ms:.1f} <={LIST_TARGET_MS:.0f}")
+    print(f"RATIO runs_list_cpu_ms {pages.cpu_ms:.1f} <={LIST_TARGET_MS:.0f}")
+    print(f"RATIO runs_why_p99_ms {why.p99_ms:.1f} <={WHY_TARGET_MS:.0f}")
+    print(f"RATIO runs_why_cpu_ms {why.cpu_ms:.1f} <={WHY_TARGET_MS:.0f}")
 
 
 async def quiet(server: Server) -> None:
     """Wait until the server has caught up: two seconds with little CPU."""
-    for _ in range(300):
+    for _ in range(1800):
         before = server.cpu_s()
         await asyncio.sleep(2)
         if server.cpu_s() - before < 0.1:
@@ -175,6 +195,7 @@ async def main() -> None:
     parser.add_argument("--busy", type=int, default=2000)
     parser.add_argument("--waiting", type=int, default=10_000)
     parser.add_argument("--idle-s", type=float, default=60.0)
+    parser.add_argument("--reads", type=int, default=100, help="pages of the list, and answers to why, that are timed")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="moorage-bench-") as folder:
         for part in ("burst", "house"):
@@ -182,7 +203,7 @@ async def main() -> None:
         if given.burst:
             await burst(Path(folder) / "burst", given.burst)
         if given.busy:
-            await full_house(Path(folder) / "house", given.busy, given.waiting, given.idle_s)
+            await full_house(Path(folder) / "house", given.busy, given.waiting, given.idle_s, given.reads)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
 Called by `door` (what fails before a route) and by the exception handlers that `app` installs.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
@@ -29,8 +29,15 @@ def error_response(error: MoorageError) -> Response:
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Compact JSON."""
-    body = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    body = orjson.dumps(value, default=_plain)
     return Response(body, status, headers, media_type="application/json")
+
+
+def _plain(value: Any) -> Any:
+    """Read-only mappings of rows; everything else of them is plain."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def internal_error() -> MoorageError:

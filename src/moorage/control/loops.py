@@ -5,7 +5,7 @@ keys it concerns. Routes are refreshed first, so that a crash is withdrawn befor
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from typing import Protocol
 
 import structlog
@@ -45,8 +45,8 @@ BEATS = frozenset({WorkerState.RUNNING, WorkerState.STALE, WorkerState.DOWN})
 """States in which a worker's heartbeat is of interest."""
 
 ECHO_S = 0.05
-"""A new worker, or its placement, is looked at by the serving loop after this: that look rarely asks for more, and the
-placement and the start that are under way should not wait behind it."""
+"""A new worker, or its placement, is looked at by the serving loop and the runs loop after this: that look rarely asks
+for more, and the placement and the start that are under way should not wait behind it."""
 
 log = structlog.get_logger("moorage.control")
 
@@ -175,7 +175,7 @@ class Loops:
             if any(_moves_places(r) or r.object_kind == Namespace.kind for r in rows):
                 self._scheduling.mark(FLEET)  # first: a replacement waits for its place, everything else can follow
             self._mark_roots(rows)
-            self._mark_runs(self._runs_step.concerned_by(rows))
+            self._mark_runs(self._runs_step.concerned_by(rows), self._runs_step.only_begun(rows))
             await self._mark_workers({r.object_uid for r in rows if r.object_kind == Worker.kind})
             machines = {r.object_uid for r in rows if r.object_kind == Machine.kind}
             for uid in machines:
@@ -190,10 +190,14 @@ class Loops:
             if machines:
                 self._mark_runs(await self._runs_step.concerned_by_machines(machines))
 
-    def _mark_runs(self, uids: Iterable[str]) -> None:
-        """Each at its own pace, so that many workers that end together are seen together."""
+    def _mark_runs(self, uids: Iterable[str], begun: Container[str] = ()) -> None:
+        """Each at its own pace, so that many workers that end together are seen together.
+
+        Args:
+            begun: those that only begin, so that the scheduler's word about them is waited for.
+        """
         for uid in uids:
-            pace_s = self._runs_step.pace_s(uid)
+            pace_s = self._runs_step.pace_s(uid) or (ECHO_S if uid in begun else 0.0)
             if pace_s:
                 self._runs.mark_later(uid, pace_s)
             else:

@@ -18,7 +18,8 @@ from moorage.decide.decision import Decision, Ids
 from moorage.decide.running.cycle import decide
 from moorage.decide.running.schedules import decide_schedule
 from moorage.decide.running.snapshot import RunSnapshot
-from moorage.domain.changes import Fence, HistoryRow
+from moorage.decide.scheduling.writes import ACTOR as SCHEDULING_ACTOR
+from moorage.domain.changes import Committed, Fence, HistoryRow
 from moorage.domain.errors import QuotaExceeded
 from moorage.domain.ids import namespace_uid
 from moorage.domain.nouns import Machine, Namespace, Run, Worker
@@ -38,6 +39,9 @@ PACE_S = 0.0002
 PACE_MAX_S = 0.5
 """A run of at least `PACED_FROM` workers is looked at again no sooner than so many seconds for each of its workers
 after the first of the changes that it is to see."""
+
+OWN_MAX = 100_000
+"""Own changes that are remembered until the feed tells of them; forgetting one costs a step."""
 
 
 class RunsStep:
@@ -67,6 +71,8 @@ class RunsStep:
         """run -> the run whose schedule made it"""
         self._unplanned: set[str] = set()
         """runs that wait for a fleet on which their workers can be planned"""
+        self._own: set[tuple[str, int]] = set()
+        """rows and versions that this loop wrote, and that leave it nothing to decide, until the feed tells of them"""
 
     async def everything(self) -> Iterable[str]:
         """The runs with something to do now; the deadlines of all others are kept."""
@@ -122,14 +128,33 @@ class RunsStep:
         if snapshot is None:
             return None
         decision = self._decide(snapshot)
-        if decision.change is not None:
-            try:
-                await self._store.commit(decision.change)
-            except QuotaExceeded as full:
-                if snapshot.run.schedule is None:
-                    raise
-                return await self._skip(replace(snapshot, refused=full.message))
-        return decision.wake_at
+        if decision.change is None:
+            return decision.wake_at
+        try:
+            done = await self._store.commit(decision.change)
+        except QuotaExceeded as full:
+            if snapshot.run.schedule is None:
+                raise
+            return await self._skip(replace(snapshot, refused=full.message))
+        return self._settle(snapshot, decision, done)
+
+    def _settle(self, snapshot: RunSnapshot, decision: Decision, done: Committed) -> float | None:
+        """When to look again at a run whose rows are now as a decision left them.
+
+        Where nothing more is to be decided about them, the feed's word of this very change wakes no step: it would
+        load all of it again to find that out. Everybody else's changes do.
+        """
+        run = next((r for r in decision.left if r.uid == snapshot.run.uid), None)
+        if not isinstance(run, Run) or run.schedule is not None:
+            return decision.wake_at
+        after = replace(snapshot, run=run, workers=tuple(r for r in decision.left if isinstance(r, Worker)))
+        then = self._decide(after)
+        if then.change is not None:
+            return decision.wake_at
+        if len(self._own) >= OWN_MAX:
+            self._own.clear()
+        self._own |= done.versions.items()
+        return then.wake_at
 
     async def _skip(self, snapshot: RunSnapshot) -> float | None:
         """A due time of a schedule whose run would be one too many passes, and its history says so."""
@@ -192,15 +217,32 @@ class RunsStep:
         """Seconds that changes of this run are gathered before it is looked at."""
         return min(self._sizes.get(uid, 0) * PACE_S, PACE_MAX_S)
 
-    def concerned_by(self, rows: Iterable[HistoryRow]) -> set[str]:
+    def concerned_by(self, rows: Sequence[HistoryRow]) -> set[str]:
         """Runs that are to be looked at because of these rows: their own and their workers', and those waited for."""
-        uids = {r.root for r in rows if r.root.startswith("run-")}
+        own = {(r.object_uid, r.version) for r in rows} & self._own
+        self._own -= own
+        uids = {r.root for r in rows if r.root.startswith("run-") and (r.object_uid, r.version) not in own}
         for row in rows:
             if row.object_kind == Run.kind:
                 uids |= self._waiting.get((row.namespace, row.name), set())
                 if row.object_uid in self._makers:
                     uids.add(self._makers[row.object_uid])
         return uids
+
+    def only_begun(self, rows: Iterable[HistoryRow]) -> set[str]:
+        """Runs of which these rows tell only that they were made with their workers, or what the scheduler did.
+
+        None of that is urgent to this loop: it lets the run's state follow, which can wait for the rest to come.
+        """
+        made: set[str] = set()
+        more: set[str] = set()
+        for row in rows:
+            new = row.source is None and row.object_kind == Worker.kind
+            if new or (row.actor == SCHEDULING_ACTOR and row.kind == "note"):
+                made.add(row.root)
+            elif row.source is not None or row.object_kind != Run.kind:
+                more.add(row.root)
+        return made - more
 
     async def concerned_by_machines(self, uids: Collection[str]) -> set[str]:
         """Runs with workers on machines that changed, and those that are to be planned on the fleet that did."""

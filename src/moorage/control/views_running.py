@@ -64,7 +64,7 @@ def worker_counts(workers: Sequence[Worker]) -> dict[str, int]:
     states = Counter(w.state for w in workers)
     return {
         "total": len(workers),
-        **{_small(s): states[s] for s in WorkerState},
+        **{word: states[s] for s, word in _SMALL.items()},
         "running": sum(states[s] for s in _RUNNING),
         "ready": sum(w.ready for w in workers),
     }
@@ -167,3 +167,7 @@ def _allocated(holdings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 def _small(state: WorkerState) -> str:
     """`ReadyToStart` → `ready_to_start`."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in state).lstrip("_")
+
+
+_SMALL = {state: _small(state) for state in WorkerState}
+"""Each state's word in small letters."""

@@ -27,10 +27,15 @@ class Ids(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Changes to commit now, and when to look again if nothing wakes the loop before (None: only when woken)."""
+    """Changes to commit now, and when to look again if nothing wakes the loop before (None: only when woken).
+
+    Args:
+        left: the rows that were decided on and made, as the decision leaves them.
+    """
 
     change: Change | None = None
     wake_at: float | None = None
+    left: tuple[Noun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,8 @@ class Draft:
         writes += [Create(self._rows[uid], why) for uid, why in self._created.items()]  # effects follow causes
         writes += self._extra
         change = Change(tuple(writes), self.actor, fence=fence) if writes else None
-        return Decision(change, min(self._deadlines, default=None))
+        left = tuple(row for uid, row in self._rows.items() if uid not in removed)
+        return Decision(change, min(self._deadlines, default=None), left)
 
     def _keep(self, row: N, **fields: Any) -> N:
         kept = cast(N, replace(cast(Any, self._rows[row.uid]), **fields))

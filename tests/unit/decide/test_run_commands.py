@@ -39,7 +39,8 @@ def submit(wanted: RunIntent, known: KnownRun, *, create_only: bool = False) -> 
 
 def created(outcome: Outcome) -> Run:
     assert outcome.change is not None
-    (write,) = outcome.change.writes
+    write, *workers = outcome.change.writes
+    assert all(isinstance(w, Create) and w.row.kind == "Worker" for w in workers)
     assert isinstance(write, Create)
     assert isinstance(write.row, Run)
     return write.row

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.decide.decision import Draft, Ids, Outcome
-from moorage.decide.running.creating import LIVE_FIELDS, create_run
+from moorage.decide.running.creating import LIVE_FIELDS, create_run, with_workers
 from moorage.domain.changes import Release
 from moorage.domain.errors import Conflict
 from moorage.domain.nouns import Deployment, Run, Worker
@@ -85,6 +85,7 @@ def submit(intent: RunIntent, known: KnownRun, ids: Ids, now: float, *, actor: s
 def _create(intent: RunIntent, ids: Ids, now: float, actor: str) -> Outcome:
     draft = Draft((), now, actor)
     run = create_run(draft, ids.new("Run"), intent.namespace, intent.name, intent.spec)
+    with_workers(draft, run, ids)
     return Outcome(draft.decision().change, _answer(run, changed=True, warnings=list(intent.warnings)))
 
 
@@ -159,6 +160,7 @@ def _restart_finished(run: Run, known: KnownRun, ids: Ids, draft: Draft) -> Outc
     if known.run is not None and not is_over(known.run):
         raise _name_taken("Run", known.run, run.name)
     made = create_run(draft, ids.new("Run"), run.namespace, run.name, run.spec, restarted_from=run.uid)
+    with_workers(draft, made, ids)
     return Outcome(draft.decision().change, _answer(made, changed=True))
 
 

@@ -1,13 +1,20 @@
 """How a run of its own comes to be: by a person's command, as the repetition of a finished one, by a schedule. Pure.
 
-A run is made without workers; the running recipe plans them. Called by `commands` and `schedules`.
+Where nothing but the spec says what its workers are and may wait for, a command makes them with it, by the recipe's own
+stages: one commit fewer, and the scheduler sees them a step sooner. Otherwise the recipe plans them once the run is
+there. Called by `commands` and `schedules`.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from moorage.decide.decision import Draft
+from moorage.decide.decision import Draft, Ids
 from moorage.decide.running.cron import next_due
+from moorage.decide.running.planning import plan_workers
+from moorage.decide.running.policy import Policy
+from moorage.decide.running.snapshot import RunSnapshot
+from moorage.decide.running.waits import hold_back
+from moorage.domain import limits
 from moorage.domain.ids import digest
 from moorage.domain.nouns import Run
 from moorage.domain.reasons import Reason, reason
@@ -54,6 +61,22 @@ def create_run(
         schedule=_first_due(schedule, draft.now) if schedule else None,
     )
     return draft.create(row, waiting_reason(row) or reason("run.created"))
+
+
+def with_workers(draft: Draft, run: Run, ids: Ids) -> None:
+    """Make the workers of a run that was just added to the draft, if that depends on nothing else.
+
+    It does on the fleet (`total_gpus`), on other runs (`after`), and of a large run only the first would be made.
+    """
+    groups = run.spec.get("groups") or ()
+    if run.schedule is not None or run.spec.get("after") or any(g.get("total_gpus") is not None for g in groups):
+        return
+    array: Mapping[str, Any] = run.spec.get("array") or {}
+    if sum(int(array.get("count") or group.get("count") or 1) for group in groups) > limits.AT_ONCE:
+        return
+    snapshot = RunSnapshot(now=draft.now, run=run)
+    if plan_workers(draft, snapshot, ids):
+        hold_back(draft, snapshot, Policy.of(run))
 
 
 def waiting_reason(run: Run) -> Reason | None:
