@@ -6,7 +6,7 @@ Each rollout draws requests for an active revision and a candidate, one for each
 has the guard itself judge for as long as it waits: after each pair of requests, with a minimum above 39 after each
 twentieth part of it. Looking that often is the worst case for a decision by luck. Times are lognormal, `scatter` is
 their standard deviation over their mean; the time to the first token, the time to the last and the rate are drawn
-independently, so that luck has three chances. Prints the tables of docs/decisions/0024, the same ones for the same seed.
+independently, so that luck has three chances. Prints the tables of docs/decisions/0024, the same for the same seed;
 `tests/unit/decide/test_guard_characteristics.py` holds what is promised.
 """
 
