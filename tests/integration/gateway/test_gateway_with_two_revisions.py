@@ -397,3 +397,46 @@ async def test_metrics_tell_revisions_by_number_and_only_those_there_are(
     assert lines == [
         'moorage_gateway_revision_requests_total{namespace="default",endpoint="m",revision="29",code="2xx"} 1'
     ]
+
+
+async def test_any_ready_replica_of_the_active_revision_is_asked_while_those_of_the_other_fail(
+    rig: Rig, server: ModelServer, second_server: ModelServer
+) -> None:
+    """skypilot-org/skypilot#4907: ready replicas exist, yet the balancer said that there are none."""
+    async with bad_candidate("refuses") as bad:
+        targets = (
+            bad.target("r-b1", "rev-b"),
+            server.target("r-a1", "rev-a"),
+            bad.target("r-b2", "rev-b", worker="w"),
+            second_server.target("r-a2", "rev-a"),
+        )
+        rig.apply(RouteSpec("m", "serve", targets=targets, revisions=(ACTIVE, STRATEGIES["canary"])))
+        async with under_load(rig) as load:
+            await until(lambda: len(load.of("rev-a")) >= ENOUGH)
+    assert load.failed == []
+    assert server.seen
+    assert second_server.seen
+
+
+async def test_a_replica_that_accepts_and_never_answers_keeps_nobody_from_the_others(
+    rig: Rig, server: ModelServer
+) -> None:
+    """vllm-project/production-stack#749: one unresponsive backend blocked requests to the others."""
+    async with bad_candidate("hangs") as stuck:
+        rig.apply(
+            RouteSpec(
+                "m",
+                "serve",
+                targets=(stuck.target("r-1"), server.target("r-2")),
+                limits=Limits(max_in_flight=2, queue_timeout_s=600.0),
+            )
+        )
+        load = Load(rig)
+        asking = [asyncio.create_task(load._ask_on()) for _ in range(WORKERS)]
+        await until(lambda: len(load.answers) >= ENOUGH)
+        assert load.failed == []
+        assert len(stuck.seen) == 2, "what it may have in flight, and no more"
+        load.ending = True
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
