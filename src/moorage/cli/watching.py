@@ -60,7 +60,9 @@ def sentence(seen: Json) -> str:
     if "desired_replicas" in seen:
         counts = f" {seen.get('ready_replicas', 0)}/{seen.get('desired_replicas', 0)} ready"
     moving = (seen.get("rollout") or {}).get("message")
-    reason = moving or (seen.get("reason") or {}).get("message")
+    if moving:
+        return str(moving)
+    reason = (seen.get("reason") or {}).get("message")
     return f"{word}{counts}{f' ({reason})' if reason else ''}"
 
 

@@ -41,7 +41,8 @@ def delete_deployment(known: Known, own: Belongings) -> Answer:
     workers = [w for w in own.workers if w.state not in ENDED_WORKER or w.handed_over]
     machines = [m for m in own.machines if any(w.machine == m.uid for w in workers)]
     runs = [r for r in own.runs if any(w.run == r.uid for w in workers)]
-    rows: list[Noun] = [known.deployment, *known.revisions, *alive, *runs, *workers, *machines]
+    revisions = sorted(known.revisions, key=lambda r: r.number)
+    rows: list[Noun] = [known.deployment, *revisions, *alive, *runs, *workers, *machines]
     return {
         "kind": "DryRun",
         "changes": [],
@@ -101,10 +102,11 @@ def _refers(known: Known, own: Belongings) -> Iterator[Answer]:
         yield _stream(f"{_count(demand.in_flight, 'request')} in flight may end within the drain; {demand.held} held")
     else:
         yield _stream("no request is in flight or held")
-    for revision in known.revisions:
-        if revision.decisions or revision.evidence:
-            what = f"{_count(len(revision.decisions), 'release decision')} and the evidence go with it; history stays"
-            yield {"kind": "Evidence", "name": revision.name, "what_happens": what}
+    judged = [r for r in known.revisions if r.decisions or r.evidence]
+    if judged:
+        many = _count(sum(len(r.decisions) for r in judged), "release decision")
+        what = f"{many} of {_count(len(judged), 'revision')} and the evidence go with it; the history stays"
+        yield {"kind": "Evidence", "name": known.deployment.name, "what_happens": what}
     for operation in known.operations:
         if operation.operation not in ("stop", "delete"):
             what = f"the {operation.operation} under way is asked to cancel"

@@ -226,9 +226,9 @@ def _share(scene: Scene, rollout: Rollout) -> str:
     terms = terms_of(scene.deployment)
     if rollout.strategy == "canary":
         step = min(rollout.step + 1, len(terms.steps))
-        return f", with {rollout.weight} % of the requests (step {step} of {len(terms.steps)})"
+        return f" ({rollout.weight} % of the requests, step {step} of {len(terms.steps)})"
     told = {"header": "requests that ask for it", "mirror": "copies of requests"}.get(rollout.strategy)
-    return f", on {told}" if told else ", on requests that the control plane sends"
+    return f" ({told})" if told else ""
 
 
 def _compared(scene: Scene, rollout: Rollout) -> str:
@@ -236,25 +236,20 @@ def _compared(scene: Scene, rollout: Rollout) -> str:
     last = candidate.decisions[-1] if candidate and candidate.decisions else None
     if last is not None and last.get("verdict") == "ACCEPT":
         if not terms_of(scene.deployment).auto:
-            return f"accepted; a person has to say  moor promote {scene.deployment.name}"
+            return f"accepted, and waits for  moor promote {scene.deployment.name}"
         return "accepted so far; its steps go on"
     seen = _evidence(scene, rollout) or {}
     few = min(seen.get("candidate", 0), seen.get("active", 0)) < seen.get("needed", 0)
     if few or last is None:
-        return _counted(scene, rollout, seen)
+        return _counted(seen)
     return "; ".join(str(r.get("message")) for r in last.get("reasons") or ())
 
 
-def _counted(scene: Scene, rollout: Rollout, seen: Mapping[str, int]) -> str:
+def _counted(seen: Mapping[str, int]) -> str:
     """How far each side is, never beyond what is needed."""
     needed = seen.get("needed", 0)
-    sides = {"candidate": scene.revision(rollout.candidate), "active": scene.revision(rollout.baseline)}
-    told = [
-        f"{min(seen.get(word, 0), needed)} of {needed} requests at revision {r.number}"
-        for word, r in sides.items()
-        if r is not None
-    ]
-    return ", ".join(told)
+    at_it, at_other = (f"{min(seen.get(word, 0), needed)} of {needed}" for word in ("candidate", "active"))
+    return f"{at_it} requests at it, {at_other} at the other"
 
 
 def _drains(left: Mapping[str, Any]) -> str:

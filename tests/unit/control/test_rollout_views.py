@@ -56,13 +56,13 @@ def test_a_comparison_counts_the_requests_on_each_side() -> None:
     world.met("d2", requests=12)
     found = shown(world)
     assert found["evidence"] == {"needed": 20, "candidate": 12, "active": 20}
-    assert "compared with revision 1, on requests that the control plane sends: 12 of 20 requests at revision 2" in found["message"]
+    assert "compared with revision 1: 12 of 20 requests at it, 20 of 20 at the other" in found["message"]
 
 
 def test_a_canary_says_its_step_and_its_share() -> None:
     found = shown(compared(strategy="canary", steps=[10, 50]))
     assert (found["strategy"], found["steps"], found["step"], found["weight"]) == ("canary", [10, 50], 0, 10)
-    assert "with 10 % of the requests (step 1 of 2)" in found["message"]
+    assert "(10 % of the requests, step 1 of 2)" in found["message"]
     assert found["step_until"] is not None
 
 

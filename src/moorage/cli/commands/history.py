@@ -23,15 +23,16 @@ WIDE = 150
 @click.option("--all", "everything", is_flag=True, help="Also the changes of its replicas, runs and workers.")
 @command
 def history(session: Session, name: str, lines: int | None, everything: bool) -> None:
-    """Show every change of a deployment or run, or of one worker by its id, oldest first. Deleted ones keep theirs."""
+    """Show every change of a deployment (its rollouts too), run or worker, oldest first. Deleted ones keep theirs."""
     changes = list(session.client.history(name))
-    own = changes if everything else [c for c in changes if _is_about(c, name)]
+    own = changes if everything else [c for c in changes if _is_about(c, name) or _is_of_rollouts(c)]
     shown = own[-lines:] if lines else own
+    several = everything or any(_is_of_rollouts(c) for c in shown)
     session.show(
         shown,
         lambda: Table(
-            rows.EVENTS if everything else rows.HISTORY,
-            tuple(rows.change_line(change, with_object=everything) for change in shown),
+            rows.EVENTS if several else rows.HISTORY,
+            tuple(rows.change_line(change, with_object=several) for change in shown),
             "no changes",
         ),
     )
@@ -79,6 +80,18 @@ def _print(items: Iterable[Mapping[str, Any]]) -> None:
         table = Table(rows.EVENTS, (rows.change_line(item, with_object=True),))
         least = rows.EVENTS_LEAST if width is None or width >= WIDE else rows.EVENTS_LEAST_BELOW
         click.echo(text_of(layout(table, width, least=least, heading=False)))
+
+
+def _is_of_rollouts(change: Mapping[str, Any]) -> bool:
+    """Of a later revision, or the replacement of the first: what moved, and why."""
+    thing = change.get("object") or {}
+    first = str(thing.get("name") or "").endswith("-1") and change.get("to") in (
+        None,
+        "candidate",
+        "provisioning",
+        "active",
+    )
+    return thing.get("kind") == "Revision" and not first
 
 
 def _is_about(change: Mapping[str, Any], name: str) -> bool:

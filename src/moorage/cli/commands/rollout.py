@@ -18,6 +18,8 @@ MEASURES = (
     Column("STANDING"),
 )
 SHARES = ("error_rate",)
+SHOWN_REVISIONS = 4
+MATTERS = ("active", "draining", "candidate", "provisioning", "evaluating", "promoting")
 SECONDS = ("ttft_p95", "latency_p95")
 
 reason_option = click.option("--reason", help="Why, in your words; shown in its history.")
@@ -72,7 +74,14 @@ def promote(
     until then.
     """
     answer = session.client.deployments.promote(name, reason=reason, revision=revision, key=key)
-    _finish(session, name, answer, timeout_s if wait else None, begun="is being promoted", nothing="is active already")
+    _finish(
+        session,
+        name,
+        answer,
+        timeout_s if wait else None,
+        begun="revision {} is being promoted",
+        nothing=ACTIVE_ALREADY,
+    )
 
 
 @click.command(epilog=examples("moor reject gemma", 'moor reject gemma --reason "wrong tokenizer"'))
@@ -100,8 +109,8 @@ def reject(
         name,
         answer,
         timeout_s if wait else None,
-        begun="is rejected",
-        nothing="serves; nothing is rolled out",
+        begun="revision {} is rejected",
+        nothing="revision {} serves, and nothing is rolled out",
     )
 
 
@@ -118,7 +127,17 @@ def rollback(
 ) -> None:
     """Go back to a revision that served before. Traffic moves once that has the replicas that the load needs."""
     answer = session.client.deployments.rollback(name, to=to, reason=reason, key=key)
-    _finish(session, name, answer, timeout_s if wait else None, begun="is gone back to", nothing="is active already")
+    _finish(
+        session,
+        name,
+        answer,
+        timeout_s if wait else None,
+        begun="going back to revision {}",
+        nothing=ACTIVE_ALREADY,
+    )
+
+
+ACTIVE_ALREADY = "revision {} is active already"
 
 
 def _finish(
@@ -129,7 +148,7 @@ def _finish(
         known = session.client.deployments.revisions(name)
         number = next((r["number"] for r in known if r["id"] == answer.get("revision")), "?")
         told = begun if answer.get("changed") or uid else nothing
-        click.echo(f"{name}: revision {number} {told}")
+        click.echo(f"{name}: {told.format(number)}")
     if timeout_s is not None and uid:
         last = watch_operation(session, str(uid), timeout_s, name)
         if session.human:
@@ -145,10 +164,16 @@ def _show(session: Session, name: str) -> None:
     if not session.human:
         print_value(found, session.form)
         return
-    revisions = session.client.deployments.revisions(name)
+    revisions = _of_interest(session.client.deployments.revisions(name))
     now, width = session.now(), terminal_width()
     click.echo("\n".join(words(found, now, width)))
     click.echo("\n" + plain(rows.table("revisions", revisions, now), width))
+
+
+def _of_interest(revisions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newest few, and every older one that still matters."""
+    newest = revisions[-SHOWN_REVISIONS:]
+    return [r for r in revisions if r in newest or r.get("state") in MATTERS]
 
 
 def words(found: dict[str, Any], now: float, width: int | None = None) -> Iterator[str]:
