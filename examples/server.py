@@ -1,10 +1,12 @@
 """A model server of forty lines for the examples: it answers as OpenAI's do, with words of its own instead of a model.
 
-Standard library only: python3 server.py --port 8000 --model echo
+Standard library only: python3 server.py --port 8000 --model echo. PACE=0.5 in its environment: seconds for an answer.
 """
 
 import argparse
 import json
+import os
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -22,6 +24,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
         said = (asked.get("messages") or [{}])[-1].get("content", asked.get("prompt", ""))
+        time.sleep(float(os.environ.get("PACE", "0")))
         message = {"role": "assistant", "content": f"you said: {said}"}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         self.answer({"object": "chat.completion", "model": self.server.model, "choices": [choice]})

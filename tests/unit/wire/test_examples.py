@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage.client.documents import with_prompts
 from moorage.wire.spec import normalise, parse_documents
 from moorage.wire.supported import unsupported
 
@@ -13,13 +14,15 @@ FILES = sorted(EXAMPLES.glob("*.yaml"))
 
 def test_the_examples_that_the_documents_name_are_there():
     assert {"smollm2.yaml", "fake-server.yaml", "two-replicas.yaml", "sleeping.yaml"} <= {f.name for f in FILES}
-    assert {"gang.yaml", "torchrun.yaml", "array.yaml", "checkpoint.yaml", "given.yaml"} <= {f.name for f in FILES}
+    assert {"gang.yaml", "torchrun.yaml", "array.yaml", "checkpoint.yaml", "given.yaml", "guarded.yaml"} <= {
+        f.name for f in FILES
+    }
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.name)
 def test_each_example_is_valid_and_available(file):
     for doc in parse_documents(file.read_text(), source=file.name, base=str(EXAMPLES)):
-        plain = normalise(doc)
+        plain = normalise(with_prompts(doc))
         assert unsupported(plain) == []
 
 
