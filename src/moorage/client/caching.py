@@ -34,6 +34,11 @@ def _commits(source: str, model: Json) -> bool:
     return asked.at("") == known.at("")
 
 
+def nearest(models: list[Json]) -> Json:
+    """The one to show: what is on its way before what is here, the one of which most is here."""
+    return max(models, key=lambda m: (m["state"] == "fetching", m["done"]), default={})
+
+
 def judge_model(cache: Json, source: str) -> Verdict:
     """Whether it is there. What is on its way is waited for: a branch may mean another model than the last time."""
     found = models_of(cache, source)

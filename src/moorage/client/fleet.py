@@ -122,13 +122,13 @@ class AsyncMachines:
             WaitFailed: it cannot be had.
             WaitTimeout: time is over.
         """
-        from moorage.client.caching import CacheWatch, judge_model, models_of
+        from moorage.client.caching import CacheWatch, judge_model, models_of, nearest
         from moorage.client.watching import Sight, watch
 
         async def look(limit_s: float) -> Sight:
             found = await self._session.get(fleet_path("machines", name, "cache"), limit_s=limit_s)
             models = models_of(found, source)
-            return Sight(models[0] if models else {}, judge_model(found, source))
+            return Sight(nearest(models), judge_model(found, source))
 
         def tell(model: Json) -> None:
             if model and on_status is not None:

@@ -96,6 +96,8 @@ def _refusal(machine: Machine, told: CacheAnswer) -> MoorageError:
     if told.code == "model_absent":
         remedy = f"`moor cache ls {machine.name}` shows what is there"
         return NotFound(message, code=told.code, remedy=remedy, target=target)
+    if told.code == "model_ambiguous":
+        return Conflict(message, code=told.code, remedy="name the one that is meant, with its commit", target=target)
     if told.code == "model_in_use":
         remedy = "stop who uses it first, or leave it: it goes by itself when room is needed and nobody uses it"
         return Conflict(message, code=told.code, remedy=remedy, target=target)

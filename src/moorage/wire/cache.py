@@ -73,4 +73,4 @@ class CacheAnswer(Message):
     refused: str | None = None
     """why what was asked for was not done"""
     code: str | None = None
-    """of the refusal: model_in_use, model_pinned, model_absent, invalid_source"""
+    """of the refusal: model_in_use, model_pinned, model_absent, model_ambiguous, invalid_source"""

@@ -67,6 +67,7 @@ async def test_users_are_shown_by_name_and_times_as_times() -> None:
         ("model_in_use", Conflict),
         ("model_pinned", Conflict),
         ("model_absent", NotFound),
+        ("model_ambiguous", Conflict),
         ("invalid_source", InvalidSpec),
     ],
 )

@@ -128,9 +128,13 @@ class ModelCache:
         return found
 
     def known(self, source: HubSource) -> list[Entry]:
-        """Entries that a person may mean by a source."""
+        """Entries of exactly this source: with its commit, or the one that it meant last."""
         name = str(source)
         return [e for e in self._entries.values() if name == str(e.source) or name in e.names]
+
+    def meant(self, source: HubSource) -> list[Entry]:
+        """Entries that a person may mean by a source: of a branch, also one that was looked up by somebody else."""
+        return self.known(source) or [e for e in self._entries.values() if same_files(source, e.source)]
 
     # Having one
 
@@ -368,7 +372,7 @@ class ModelCache:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         for partial in await self.partials():
-            if _means(source, partial.source) and partial.key not in self._tasks:
+            if same_files(source, partial.source) and partial.key not in self._tasks:
                 await asyncio.to_thread(self._shelf.drop_partial, partial.key)
                 dropped = True
         return dropped
@@ -378,8 +382,8 @@ def _to_nobody(source: HubSource, progress: Progress) -> None:
     """Whoever ordered a prefetch looks for itself."""
 
 
-def _means(source: HubSource, pinned: HubSource) -> bool:
-    """Whether a person who names the first may mean the second."""
+def same_files(source: HubSource, pinned: HubSource) -> bool:
+    """Whether the second may be the first with its commit."""
     return source == pinned or (not source.pinned and source.at("") == pinned.at(""))
 
 

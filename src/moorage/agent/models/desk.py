@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from moorage.agent.asked import Asked
 from moorage.agent.link import Link, LinkError
 from moorage.agent.means import Means
-from moorage.agent.models.cache import ModelCache
+from moorage.agent.models.cache import ModelCache, same_files
 from moorage.agent.models.fetching import Fetch
-from moorage.agent.models.shelf import Entry, Partial, key_of
+from moorage.agent.models.shelf import Entry, Partial
 from moorage.domain.errors import InvalidSpec
 from moorage.domain.sources import HubSource, hub_source
 from moorage.wire.cache import CacheAnswer, CachedFile, CachedModel, CacheRequest
@@ -62,7 +62,10 @@ async def _do(cache: ModelCache, request: CacheRequest, source: HubSource | None
     if request.action == "prefetch":
         cache.prefetch(source, pin=request.pin)
         return None
-    entries = cache.known(source)
+    entries = cache.meant(source)
+    if len(entries) > 1:
+        which = ", ".join(sorted(str(e.source) for e in entries))
+        return "model_ambiguous", f"{source} may be any of {len(entries)} models here: {which}"
     if not entries:
         dropped = request.action == "evict" and await cache.drop(source)
         return None if dropped else ("model_absent", f"{source} is not in the cache of this machine")
@@ -81,8 +84,8 @@ async def _told(cache: ModelCache) -> CacheAnswer:
     models = [_entry(entry, users.get(entry.key, ())) for entry in cache.entries]
     models += [_partial(partial, cache.fetches.get(partial.key)) for partial in partials]
     models += [CachedModel(source=str(source), state="failed", error=why) for source, why in cache.failed]
-    here = {key_of(p.source) for p in partials}
-    models += [_looked_up(source) for source in cache.ordered if not source.pinned or key_of(source) not in here]
+    coming = [p.source for p in partials if p.key in cache.fetches]
+    models += [_looked_up(s) for s in cache.ordered if not any(same_files(s, other) for other in coming)]
     return CacheAnswer(
         path=str(cache.room.path),
         limit_bytes=cache.room.limit_bytes,
