@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from moorage.decide.scheduling.feasible import (
+    capacity,
     ever,
     fabric_refusals,
     in_pool,
@@ -153,6 +154,9 @@ def plain_wait(unit: Unit, fleet: Fleet) -> Reason:
     for ask in asks:
         if not ever(fleet, ask).any():
             return reason("place.never_fits", why=never(fleet, ask))
+    too_many = never_whole(unit, fleet) if unit.gang else None
+    if too_many is not None:
+        return reason("place.never_fits", why=too_many)
     ready = int(fleet.column("ready", lambda machine: machine.state is MachineState.READY).sum())
     return reason(_code(unit), ready=ready, total=len(fleet))
 
@@ -164,17 +168,68 @@ def _code(unit: Unit) -> str:
 
 
 def never(fleet: Fleet, ask: Ask) -> str:
-    """Why no machine could ever take it, said of the machine that comes nearest."""
+    """Why no machine could ever take it, said of the machine that lacks the fewest things, and least of them."""
     rooms = (room for room in fleet.rooms() if in_pool(room.machine, ask))
-    said = [(text, room.machine.name) for room in rooms if (text := _never(ask, room)) is not None]
-    return max(said)[0] if said else ""
+    said = [(_lacks(ask, room), room.machine.name) for room in rooms]
+    lacking = [
+        (len(lacks), -min(lack.part for lack in lacks), name, "; it ".join(lack.said for lack in lacks))
+        for lacks, name in said
+        if lacks
+    ]
+    return min(lacking)[3] if lacking else ""
 
 
-def _never(ask: Ask, room: Room) -> str | None:
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    """Something that a machine has too little of: in words, and which part of it is there."""
+
+    said: str
+    part: float
+
+
+def _lacks(ask: Ask, room: Room) -> list[_Lack]:
     request, name = ask.request, room.machine.name
-    if request.cpu_milli > room.limit_cpu_milli:
-        return f"asks for {request.cpu_milli / 1000:g} cores, {name} has {room.limit_cpu_milli / 1000:g}"
-    if request.memory_bytes > room.limit_memory_bytes:
-        return f"asks for {show_size(request.memory_bytes)} of memory, {name} has {show_size(room.limit_memory_bytes)}"
-    kind = [g for g in seen_gpus(room.machine) if matches(request, g)]
-    return f"asks for {request.gpus} x {wanted(request)}, {name} has {len(kind)}" if len(kind) < request.gpus else None
+    found: list[_Lack] = []
+    cpu, memory = room.limit_cpu_milli, room.limit_memory_bytes
+    if request.cpu_milli > cpu:
+        said = f"asks for {request.cpu_milli / 1000:g} cores, {name} has {cpu / 1000:g}"
+        found.append(_Lack(said, cpu / request.cpu_milli))
+    if request.memory_bytes > memory:
+        said = f"asks for {show_size(request.memory_bytes)} of memory, {name} has {show_size(memory)}"
+        found.append(_Lack(said, memory / request.memory_bytes))
+    kind = sum(matches(request, gpu) for gpu in seen_gpus(room.machine))
+    if kind < request.gpus:
+        said = f"asks for {request.gpus} x {wanted(request)}, {name} has {kind}"
+        found.append(_Lack(said, kind / request.gpus))
+    return found
+
+
+def never_whole(unit: Unit, fleet: Fleet) -> str | None:
+    """Why all machines together could never take a gang whole, each kind of member looked at by itself; or None."""
+    counts: dict[int, list[Entry]] = {}
+    for entry in unit.members:
+        counts.setdefault(id(entry.ask), []).append(entry)
+    for entries in counts.values():
+        most = _most(fleet, entries[0])
+        if most < len(entries):
+            request = entries[0].ask.request
+            each = f"{request.gpus} x {wanted(request)}" if request.gpus else "their size"
+            return f"asks for {len(entries)} workers of {each} at once, the machines hold {most} of them at most"
+    return None
+
+
+def _most(fleet: Fleet, entry: Entry) -> int:
+    """How many such workers the machines would hold if nothing else were there, its rules about machines kept."""
+    topology, rows = entry.topology, np.flatnonzero(ever(fleet, entry.ask))
+    room = capacity(fleet, entry.ask, rows)
+    if entry.apart:
+        room = np.minimum(room, 1)
+    if topology is None:
+        return int(room.sum())
+    racks = fleet.racks[rows]
+    if topology.one_per_rack:
+        return len(np.unique(racks[(racks > 0) & (room > 0)]))
+    if topology.keep == "rack":
+        return int(np.bincount(racks, weights=room * (racks > 0)).max(initial=0))
+    machines = 1 if topology.keep == "machine" else topology.max_machines
+    return int(np.sort(room)[::-1][:machines].sum())

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from moorage.decide.scheduling.fleet import Bools, Fleet, closed_by, matches, seen_gpus, usable
+from moorage.decide.scheduling.fleet import Bools, Fleet, Ints, closed_by, matches, seen_gpus, usable
 from moorage.decide.scheduling.ledger import Ledger
 from moorage.decide.scheduling.means import means_refusals, port_owner, suits
 from moorage.decide.scheduling.snapshot import Ask, Request, Room, Topology
@@ -84,6 +84,20 @@ def ever(fleet: Fleet, ask: Ask) -> Bools:
     return found & pooled(fleet, ask) if ask.pool else found
 
 
+def capacity(fleet: Fleet, ask: Ask, rows: Ints) -> Ints:
+    """How many such workers each of these machines would hold if nothing else were there."""
+    request = ask.request
+    found = np.full(len(rows), 1 << 31)
+    if request.cpu_milli:
+        found = np.minimum(found, fleet.base("limit_cpu")[rows] // request.cpu_milli)
+    if request.memory_bytes:
+        found = np.minimum(found, fleet.base("limit_memory")[rows] // request.memory_bytes)
+    if request.gpus:
+        kind = np.bitwise_count(fleet.kind(of_any_health(request))[rows]).astype(np.int64)
+        found = np.minimum(found, kind // request.gpus)
+    return found
+
+
 def pooled(fleet: Fleet, ask: Ask) -> Bools:
     """The machines that the worker's namespace may use."""
     found: Bools = fleet.column(("pool", ask.pool), partial(in_pool, ask=ask)) & fleet.base("here")
@@ -124,6 +138,13 @@ def with_fabric(fleet: Fleet, topology: Topology) -> Bools:
     fabric, gbps = topology.fabric, topology.min_gbps
     found: Bools = fleet.column(("fabric", fabric, gbps), lambda machine: _fastest(machine, fabric) >= max(gbps, 0.0))
     return found
+
+
+def required(fleet: Fleet, topology: Topology | None) -> Bools | None:
+    """The machines to which a run must keep, however long it waits; None: any that take it."""
+    if topology is None or topology.fabric is None or not topology.required:
+        return None
+    return with_fabric(fleet, topology)
 
 
 def _fastest(machine: Machine, fabric: str | None) -> float:

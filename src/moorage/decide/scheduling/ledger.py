@@ -4,18 +4,19 @@ Every stage takes and gives here, so that what one unit was promised is gone for
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from moorage.decide.scheduling.fleet import Bits, Bools, Fleet, Ints, Rows, devices, lowest
 from moorage.decide.scheduling.snapshot import Ask, Room
+from moorage.domain.written import written_once
 
 TOUCHED_MAX = 512
 """Machines taken from up to which answers kept for the whole fleet are mended; beyond they are made anew."""
 
 
-@dataclass(frozen=True, slots=True)
+@written_once
 class Spot:
     """Room on one machine.
 

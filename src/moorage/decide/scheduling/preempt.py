@@ -13,6 +13,7 @@ from itertools import islice
 import numpy as np
 
 from moorage.decide.scheduling.cheapest import on_one_machine
+from moorage.decide.scheduling.feasible import required
 from moorage.decide.scheduling.gang import Finder, Found
 from moorage.decide.scheduling.holders import Below, Holder, Holders
 from moorage.decide.scheduling.ledger import Ledger, Spot
@@ -43,7 +44,8 @@ def plan(unit: Unit, ledger: Ledger, holders: Holders, mix: Mix) -> Plan | None:
         room = _with_all_gone(unit, ledger, chosen, mix) if chosen is not None else None
         return Plan(tuple(chosen), room) if chosen is not None and room is not None else None
     below = holders.below(unit.priority)
-    if Finder(_without(ledger, below), mix).unit(unit) is None:
+    within = required(ledger.fleet, unit.first.topology)
+    if Finder(_without(ledger, below), mix).unit(unit, within) is None:
         return None
     return _across(unit, ledger, candidates(holders, below, unit.priority), mix)
 
@@ -69,7 +71,7 @@ def _gone(ledger: Ledger, victims: Iterable[Victim]) -> Ledger:
 
 
 def _with_all_gone(unit: Unit, ledger: Ledger, victims: Sequence[Victim], mix: Mix) -> Found | None:
-    return Finder(_gone(ledger, victims), mix).unit(unit)
+    return Finder(_gone(ledger, victims), mix).unit(unit, required(ledger.fleet, unit.first.topology))
 
 
 # A gang: the shortest beginning of the list that does, without whom it does not need

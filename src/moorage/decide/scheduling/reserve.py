@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from moorage.decide.scheduling.book import Book
-from moorage.decide.scheduling.feasible import takes
+from moorage.decide.scheduling.feasible import required, takes
 from moorage.decide.scheduling.fleet import Fleet, lowest, word_of
 from moorage.decide.scheduling.gang import Finder, Found
 from moorage.decide.scheduling.holders import Ending
@@ -181,8 +181,10 @@ class Head:
 def reserve_for(unit: Unit, ledger: Ledger, ending: Ending, mix: Mix) -> Head | None:
     """The room that running work will leave for a unit; None when it would not fit even then."""
 
+    within = required(ledger.fleet, unit.first.topology)
+
     def found(count: int) -> Found | None:
-        return Finder(ending.after(ledger, count), mix).unit(unit)
+        return Finder(ending.after(ledger, count), mix).unit(unit, within)
 
     best = found(len(ending))
     if best is None:
@@ -219,12 +221,14 @@ def withhold(ledger: Ledger, head: Head, ending: Ending) -> None:
 
 def could_take(ledger: Ledger, unit: Unit) -> bool:
     """Whether, roughly, there is room for a unit: enough for each kind of its members, taken one kind at a time."""
+    within = required(ledger.fleet, unit.first.topology)
     counts: dict[int, tuple[Entry, int]] = {}
     for entry in unit.members:
         _, count = counts.get(id(entry.ask), (entry, 0))
         counts[id(entry.ask)] = (entry, count + 1)
     for entry, count in counts.values():
-        rows = np.flatnonzero(takes(ledger.fleet, entry.ask) & ledger.enough(entry.ask))
+        fits = takes(ledger.fleet, entry.ask) & ledger.enough(entry.ask)
+        rows = np.flatnonzero(fits if within is None else fits & within)
         each = 1 if entry.apart else count
         if int(ledger.how_many(entry.ask, rows, each).sum()) < count:
             return False
