@@ -18,7 +18,6 @@ from moorage.decide.serving.guard.measures import QUALITY, Measure, Standing
 from moorage.decide.serving.guard.policy import Facts, Policy
 from moorage.domain.catalogue import CATALOGUE
 from moorage.domain.reasons import reason, render
-from moorage.domain.units import format_duration
 
 
 def judge(policy: Policy, active: Seen | None, candidate: Seen, facts: Facts) -> GuardDecision:
@@ -171,7 +170,7 @@ def _shown(metric: str | None, name: str, value: Any) -> Any:
     if not isinstance(value, float) or name not in ("active", "candidate", "limit"):
         return value
     if metric in ("ttft_p95", "latency_p95"):
-        return format_duration(value) if value >= 10 else f"{value * 1000:.3g} ms"
+        return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
     if metric == "error_rate":
         return f"{value * 100:.3g} %"
     return f"{value:.4g} tokens/s" if metric == "output_throughput" else f"{value:.4g}"
