@@ -6,8 +6,9 @@ from typing import Any
 
 from moorage.app.server import RandomIds
 from moorage.control.running import PACED_FROM, RunsStep
-from moorage.domain.changes import Change, Create
+from moorage.domain.changes import Change, Create, Update
 from moorage.domain.errors import KeyReused
+from moorage.domain.limits import AT_ONCE
 from moorage.domain.nouns import Run, Worker
 from moorage.domain.reasons import reason
 from moorage.domain.states import RunState, WorkerState
@@ -69,6 +70,49 @@ async def test_a_run_of_many_workers_is_looked_at_by_pace_and_a_small_one_at_onc
     await step("run-1")
     await step("run-1")
     assert step.pace_s("run-1") > 0.0
+    await store.close()
+
+
+async def test_a_decision_that_leaves_nothing_to_decide_wakes_no_step_and_everybody_elses_change_does(
+    tmp_path: Path,
+) -> None:
+    clock = HandClock()
+    store = await open_store(f"sqlite:///{tmp_path}/m.db", clock)
+    row = Run(uid="run-1", name="r", spec=spec("r", max_queue_time=900), queued_at=clock.now())
+    await store.commit(Change((Create(row, reason("run.created")),), "person:p"))
+    counting = CountingStore(store)
+    step = RunsStep(counting, clock, RandomIds())  # type: ignore[arg-type]
+    submitted = await store.history()
+    assert step.concerned_by(submitted) == {"run-1"}
+    assert await step("run-1") == clock.now() + 900, (
+        "the deadline that what it wrote has is known without a second look"
+    )
+    own = await store.history(after=submitted[-1].cursor)
+    assert own
+    assert step.concerned_by(own) == set()
+    assert step.concerned_by(own) == {"run-1"}, "it is passed over once: the same rows again would be somebody's doubt"
+    assert counting.asked["commit"] == 1
+    await step("run-1")
+    assert counting.asked["commit"] == 1, "an empty decision was committed"
+    (worker,) = await store.find(Worker)
+    told = Update("Worker", worker.uid, worker.version, reason=reason("queue.behind", run="other"))
+    await store.commit(Change((told,), "controller:scheduler"))
+    others = await store.history(after=own[-1].cursor)
+    assert step.concerned_by(others) == {"run-1"}
+    assert step.only_begun(others) == {"run-1"}
+    await store.close()
+
+
+async def test_a_decision_of_a_large_run_that_leaves_more_to_make_wakes_the_next_one(tmp_path: Path) -> None:
+    clock = HandClock()
+    store = await open_store(f"sqlite:///{tmp_path}/m.db", clock)
+    row = Run(uid="run-1", name="many", spec=spec("many", array={"count": AT_ONCE + 1}), queued_at=clock.now())
+    await store.commit(Change((Create(row, reason("run.created")),), "person:p"))
+    step = RunsStep(store, clock, RandomIds())
+    after = (await store.history())[-1].cursor
+    await step("run-1")
+    assert len(await store.find(Worker)) == AT_ONCE
+    assert step.concerned_by(await store.history(after=after)) == {"run-1"}
     await store.close()
 
 

@@ -11,6 +11,7 @@ from moorage.decide.running.commands import KnownRun, RunIntent
 from moorage.decide.running.creating import run_digest
 from moorage.domain.changes import Create, Release, Update
 from moorage.domain.errors import Conflict
+from moorage.domain.limits import AT_ONCE
 from moorage.domain.nouns import Deployment, Run, Worker
 from moorage.domain.states import RunState, WorkerState
 from moorage.wire.spec import document, normalise
@@ -57,6 +58,42 @@ def test_a_new_run_waits_with_its_spec_priority_and_time_of_submission() -> None
     made = created(submit(intent(priority=5, labels={"team": "a"}), KnownRun()))
     assert (made.state, made.priority, made.queued_at, made.labels) == (RunState.PENDING, 5, NOW, {"team": "a"})
     assert made.digest == intent(priority=5).digest, "labels are no part of what makes two specs differ"
+
+
+def made_with(outcome: Outcome) -> list[Worker]:
+    assert outcome.change is not None
+    rows = [write.row for write in outcome.change.writes if isinstance(write, Create)]
+    return [row for row in rows if isinstance(row, Worker)]
+
+
+def test_a_run_of_which_the_spec_says_all_is_made_with_its_workers_and_what_keeps_them_back() -> None:
+    runs = {"runtime": {"command": ["x"]}}
+    train = {"name": "train", "count": 2, "depends_on": [{"group": "data"}], **runs}
+    outcome = submit(intent(groups=[{"name": "data", **runs}, train]), KnownRun())
+    run, workers = created(outcome), made_with(outcome)
+    assert run.planned_at == NOW
+    assert [(w.group, w.rank, w.run) for w in workers] == [
+        ("data", 0, run.uid),
+        ("train", 0, run.uid),
+        ("train", 1, run.uid),
+    ]
+    assert [(w.waits or {}).get("code") for w in workers] == [None, "depends.waiting", "depends.waiting"]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"after": [{"run": "other", "condition": "completed"}]},
+        {"groups": [{"runtime": {"command": ["x"]}, "total_gpus": 16}]},
+        {"groups": [{"runtime": {"command": ["x"]}, "count": AT_ONCE + 1}]},
+        {"schedule": {"cron": "0 3 * * *", "timezone": "UTC"}},
+    ],
+    ids=["after", "total_gpus", "large", "schedule"],
+)
+def test_a_run_whose_workers_depend_on_more_than_its_spec_is_made_without_them(parts: dict[str, Any]) -> None:
+    outcome = submit(intent(**parts), KnownRun())
+    assert created(outcome).planned_at is None
+    assert made_with(outcome) == []
 
 
 @pytest.mark.parametrize("state", LIVE)
