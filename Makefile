@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow unit example-jax property-long check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-runs bench-promotions simulate-openb clean
+.PHONY: help setup demo test test-slow unit example-jax property-long check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-placements bench-runs bench-promotions simulate-openb clean
 
 help: ## this list
 	@echo "Moorage: make TARGET"
@@ -78,6 +78,9 @@ bench-scheduler: setup ## placements on 10,000 machines of 8 GPUs, gangs, 10,000
 
 simulate-openb: setup ## how full the openb cluster gets, beside best fit, first fit and random; needs its trace in ../shared/data
 	@$(BIN)/python benchmarks/bench_simulate.py
+
+bench-placements: setup ## 80,000 placements on 10,000 machines with durable commits, beside bare rows in the same run
+	@$(BIN)/python benchmarks/bench_placements.py
 
 bench-runs: setup ## 1,000 runs that end in one second, 10,000 that wait: CPU, memory, list and why, on SQLite
 	@$(BIN)/python benchmarks/bench_runs.py
