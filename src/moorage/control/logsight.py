@@ -164,7 +164,7 @@ def _before(look: Look, subject: LogSubject) -> list[tuple[Worker, int]]:
     current = running_or_last(look.workers)
     earlier = [w for w in look.workers if w not in current and w.state in ENDED_WORKER]
     if earlier:
-        return [(w, w.attempt) for w in earlier[-1:]]
+        return [(w, w.attempt) for w in earlier if w.run == earlier[-1].run]  # of a gang every member
     return [(w, w.attempt - 1) for w in current if w.attempt > 1]
 
 

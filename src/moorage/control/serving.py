@@ -14,9 +14,17 @@ from moorage.decide.serving.rollout.closing import ENDED
 from moorage.decide.serving.snapshot import Holder, ServingSnapshot
 from moorage.domain.changes import Fence
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
-from moorage.domain.states import ENDED_WORKER, TERMINAL_RUN, MachineState, RunState
+from moorage.domain.states import (
+    ENDED_WORKER,
+    TERMINAL_RUN,
+    DeploymentStatus,
+    MachineState,
+    RunState,
+    WorkerState,
+)
 from moorage.ports import Clock, Lease, Store
 
+NOT_ENDED = tuple(s for s in WorkerState if s not in ENDED_WORKER)
 OPEN_RUN = tuple(s for s in RunState if s not in TERMINAL_RUN)
 
 
@@ -69,6 +77,8 @@ class ServingStep:
         workers: dict[str, tuple[Worker, ...]] = {}
         for worker in await self._store.find(Worker, run=uids) if uids else ():
             workers[worker.run] = (*workers.get(worker.run, ()), worker)
+        for worker in await self._left_behind(deployment, uids):
+            workers[worker.run] = (*workers.get(worker.run, ()), worker)
         placed = sorted({w.machine for group in workers.values() for w in group if w.machine})
         machines = await self._store.find(Machine, uid=placed) if placed else []
         lost, held = await self._unseen(deployment, machines)
@@ -89,6 +99,13 @@ class ServingStep:
             held=held,
             leftovers=await self._leftovers(revisions),
         )
+
+    async def _left_behind(self, deployment: Deployment, runs: Iterable[str]) -> list[Worker]:
+        """Members of gangs that ended, which are still being stopped: a deployment is stopped when they are gone."""
+        if deployment.status is not DeploymentStatus.STOPPED or deployment.deleting:
+            return []
+        going = await self._store.find(Worker, deployment=deployment.uid, state=NOT_ENDED)
+        return [w for w in going if w.run not in set(runs)]
 
     async def _leftovers(self, revisions: Iterable[Revision]) -> frozenset[str]:
         """Revisions that ended and of which a worker may still be there; read only until they are proven gone."""

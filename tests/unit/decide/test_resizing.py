@@ -258,3 +258,30 @@ def test_latencies_are_counted_for_an_slo_and_for_nothing_else() -> None:
     assert plain.published.evidence_id is None
     assert aimed.published.evidence_id == f"slo/{aimed.deployment.active_revision}"
     assert aimed.published.revisions == (), "every request goes where it went"
+
+
+def test_a_size_beyond_what_fits_can_still_be_stopped() -> None:
+    world = World(capacity={"cpu_milli": 2000})
+    world.up(spec(resources={"cpu": 2.0}, **SCALES))
+    ask(world, load(30.0))
+    assert len(world.replicas) == 4
+    world.command("stop")
+    world.settle()
+    world.stops(world.worker_of(world.replicas[0]))
+    world.settle()
+    assert (world.phase, world.replicas) == (Phase.INACTIVE, [])
+
+
+def test_a_replica_that_it_grew_by_and_that_fails_for_good_ends_nothing_else() -> None:
+    world = served()
+    world.advance(10.0)
+    world.load = load(10.0)
+    world.settle()
+    world.place()
+    newest = world.worker_of(max(world.replicas, key=lambda r: r.ordinal))
+    world.starts(newest)
+    world.exits(newest, 2)
+    world.settle()
+    assert world.deployment.status is DeploymentStatus.CREATED
+    assert [(r.ordinal, r.routed) for r in world.replicas] == [(0, True)], "it is tried again after its back-off"
+    assert world.deployment.retry_at is not None
