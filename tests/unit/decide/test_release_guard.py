@@ -210,3 +210,8 @@ def test_failures_count_whoever_met_them() -> None:
     sent = seen(20)
     decision = weighed({"g/1/e": seen(15), SYNTHETIC: sent}, {"g/1/e": seen(15, errors=15), SYNTHETIC: sent})
     assert decision.codes == ("error_rate_regression",)
+
+
+def test_more_failures_than_requests_are_no_reason_to_break() -> None:
+    odd = Seen(requests=20, errors=25)
+    assert judge(POLICY, seen(), odd, READY).codes[0] == "error_rate_regression"

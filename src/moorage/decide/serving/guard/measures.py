@@ -93,7 +93,7 @@ def error_rate(policy: Policy, active: Seen, candidate: Seen) -> Measure:
     samples = (active.requests, candidate.requests)
     if not all(samples):
         return Measure("error_rate", "error_rate_regression", _missing(*samples), samples=samples)
-    before, after = active.errors / active.requests, candidate.errors / candidate.requests
+    before, after = (min(1.0, side.errors / side.requests) for side in (active, candidate))
     bound = bounds.difference_at_least((before, active.requests), (after, candidate.requests), CONFIDENCE)
     return Measure(
         "error_rate",
