@@ -47,7 +47,11 @@ def operations(session: Session) -> None:
         _list(session, None, only_open=False)
 
 
-@operations.command(name="list", epilog=examples("moor operations list", "moor operations list gemma --open"))
+@operations.command(
+    name="list",
+    short_help="All, or those on one deployment.",
+    epilog=examples("moor operations list", "moor operations list gemma --open"),
+)
 @click.argument("target", required=False)
 @open_option
 @command
@@ -56,7 +60,10 @@ def list_(session: Session, *, target: str | None, only_open: bool) -> None:
     _list(session, target, only_open=only_open)
 
 
-@operations.command(epilog=examples("moor operations get op-…", "moor operations get op-… -o json"))
+@operations.command(
+    short_help="One, with its steps and who holds it.",
+    epilog=examples("moor operations get op-…", "moor operations get op-… -o json"),
+)
 @click.argument("uid", metavar="ID")
 @command
 def get(session: Session, *, uid: str) -> None:
@@ -78,7 +85,7 @@ def watch(session: Session, *, uid: str, timeout_s: float | None) -> None:
         print_value(last, session.form)
 
 
-@operations.command(epilog=examples("moor operations cancel op-…"))
+@operations.command(short_help="End it before it has its effect.", epilog=examples("moor operations cancel op-…"))
 @click.argument("uid", metavar="ID")
 @key_option
 @command
@@ -93,7 +100,8 @@ def cancel(session: Session, *, uid: str, key: str | None) -> None:
 
 
 @operations.command(
-    epilog=examples("moor operations resolve op-… --absent", "moor operations resolve op-… --adopt box-1/pid:4711")
+    short_help="Say what is there, where it cannot tell.",
+    epilog=examples("moor operations resolve op-… --absent", "moor operations resolve op-… --adopt box-1/pid:4711"),
 )
 @click.argument("uid", metavar="ID")
 @click.option("--adopt", metavar="RESOURCE", help="This is there, and is ours: MACHINE/pid:N or container:ID.")
