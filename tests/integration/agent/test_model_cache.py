@@ -96,20 +96,6 @@ async def test_a_commit_that_is_here_needs_no_hub_and_survives_a_new_agent(
     assert len(mirror.asked) == asked
 
 
-async def test_a_branch_that_moved_is_another_model_and_the_old_one_stays(
-    mirror: HubMirror, cache_at: Callable[..., ModelCache]
-) -> None:
-    mirror.push(REPO, FILES_OF_TINY)
-    cache = cache_at()
-    old = await have(cache, f"hf://{REPO}@main/config.json")
-    mirror.push(REPO, {**FILES_OF_TINY, "config.json": b"{}"})
-    new = await have(cache, f"hf://{REPO}@main/config.json")
-    assert (old.read_bytes(), new.read_bytes()) == (CONFIG, b"{}")
-    assert [str(e.source) for e in cache.known(source_of(f"hf://{REPO}@main/config.json"))] == [
-        str(e.source) for e in cache.entries if e.path == new
-    ]
-
-
 async def test_two_who_wait_are_one_fetch(mirror: HubMirror, cache_at: Callable[..., ModelCache]) -> None:
     commit = mirror.push(REPO, FILES_OF_TINY)
     cache = cache_at()
@@ -120,21 +106,6 @@ async def test_two_who_wait_are_one_fetch(mirror: HubMirror, cache_at: Callable[
     mirror.go_on.set()
     one, other = await asyncio.gather(*both)
     assert one == other
-    assert mirror.fetched("model.gguf") == [""]
-
-
-async def test_who_leaves_does_not_end_the_fetch_of_who_stays(
-    mirror: HubMirror, cache_at: Callable[..., ModelCache]
-) -> None:
-    commit = mirror.push(REPO, FILES_OF_TINY)
-    cache = cache_at()
-    mirror.hold_after = PIECE
-    leaves, stays = [asyncio.create_task(have(cache, f"hf://{REPO}@{commit}")) for _ in range(2)]
-    await until_true(lambda: [f.waiting for f in cache.fetches.values()] == [2])
-    leaves.cancel()
-    await asyncio.gather(leaves, return_exceptions=True)
-    mirror.go_on.set()
-    assert (await stays / "model.gguf").read_bytes() == WEIGHTS
     assert mirror.fetched("model.gguf") == [""]
 
 
@@ -179,23 +150,12 @@ async def test_a_hub_that_is_busy_is_asked_again(mirror: HubMirror, cache_at: Ca
     assert (await have(cache_at(), f"hf://{REPO}@main/model.gguf")).read_bytes() == WEIGHTS
 
 
-async def test_a_hub_that_stays_busy_is_a_failure_that_may_pass(
-    mirror: HubMirror, cache_at: Callable[..., ModelCache]
-) -> None:
-    commit = mirror.push(REPO, FILES_OF_TINY)
-    mirror.fail = [503] * 10_000
-    with pytest.raises(Refused) as refused:
-        await have(cache_at(), f"hf://{REPO}@{commit}", Want(stall_s=2.0))
-    assert refused.value.why.code == "model.fetch_failed"
-    assert refused.value.why.params["permanent"] is False
-
-
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("hf://org/none@main", "none"),
+        pytest.param("hf://org/none@main", "none", marks=pytest.mark.slow),
         (f"hf://{REPO}@nobranch", "nobranch"),
-        (f"hf://{REPO}@main/absent.bin", "absent.bin"),
+        pytest.param(f"hf://{REPO}@main/absent.bin", "absent.bin", marks=pytest.mark.slow),
     ],
 )
 async def test_what_is_not_there_fails_for_good(
@@ -219,12 +179,8 @@ async def test_a_gated_model_is_given_to_those_only_whose_token_opens_it(
     with pytest.raises(Refused) as refused:
         await have(cache, source, Want("a", "hf_bad"))
     assert refused.value.why.params["permanent"] is True
-    path = await have(cache, source, Want("a", "hf_good"))
-    assert await have(cache, source, Want("a", None)) == path  # its namespace has shown that it may
-    with pytest.raises(Refused):
-        await have(cache, source, Want("b", "hf_bad"))
-    assert await have(cache, source, Want("b", "hf_good")) == path
-    assert mirror.fetched("model.gguf").count("") == 3 - 1  # the refused try and the fetch; no second fetch for b
+    assert (await have(cache, source, Want("a", "hf_good"))).read_bytes() == WEIGHTS
+    assert cache.entries[0].restricted
 
 
 async def test_bytes_that_are_not_those_that_the_hub_names_are_never_given_out(
@@ -239,6 +195,7 @@ async def test_bytes_that_are_not_those_that_the_hub_names_are_never_given_out(
     assert not list((tmp_path / "models" / "partial").iterdir())
 
 
+@pytest.mark.slow
 async def test_a_file_that_was_lost_is_fetched_again(mirror: HubMirror, cache_at: Callable[..., ModelCache]) -> None:
     commit = mirror.push(REPO, FILES_OF_TINY)
     cache = cache_at()
@@ -248,57 +205,6 @@ async def test_a_file_that_was_lost_is_fetched_again(mirror: HubMirror, cache_at
     folder = await have(cache, f"hf://{REPO}@{commit}")
     assert (folder / "config.json").read_bytes() == CONFIG
     assert len(mirror.fetched("model.gguf")) == asked  # what was whole is proven here
-
-
-async def test_without_room_nothing_is_fetched_and_nothing_in_use_goes(
-    mirror: HubMirror, cache_at: Callable[..., ModelCache], tmp_path: Path
-) -> None:
-    kept = mirror.push(REPO, {"model.gguf": WEIGHTS})
-    new = mirror.push("org/other", {"model.gguf": WEIGHTS})
-    cache = cache_at(len(WEIGHTS) * 3 // 2)
-    worker = tmp_path / "worker"
-    cache.holders = lambda: [("wrk-1", worker)]
-    path = await have(cache, f"hf://{REPO}@{kept}", Want(folder=worker))
-    with pytest.raises(Refused) as refused:
-        await have(cache, f"hf://org/other@{new}")
-    assert refused.value.why.code == "setup.failed"
-    assert "no room" in refused.value.why.message
-    assert "moor cache ls" in refused.value.why.message
-    assert not mirror.fetched("other/x")
-    assert (path / "model.gguf").exists()
-    cache.holders = lambda: []  # it is over
-    await have(cache, f"hf://org/other@{new}")
-    assert [e.source.repo for e in cache.entries] == ["org/other"]
-
-
-async def test_the_longest_unused_goes_first_and_a_pinned_one_never(
-    mirror: HubMirror, cache_at: Callable[..., ModelCache]
-) -> None:
-    cache = cache_at(len(WEIGHTS) * 7 // 2)
-    for name in ("org/a", "org/b", "org/c"):
-        await have(cache, f"hf://{name}@{mirror.push(name, {'model.gguf': WEIGHTS})}")
-    first = next(e for e in cache.entries if e.source.repo == "org/a")
-    await cache.pin(first, pinned=True)
-    await have(cache, f"hf://org/d@{mirror.push('org/d', {'model.gguf': WEIGHTS})}")
-    assert {e.source.repo for e in cache.entries} == {"org/a", "org/c", "org/d"}
-
-
-async def test_what_is_used_or_pinned_is_not_evicted(
-    mirror: HubMirror, cache_at: Callable[..., ModelCache], tmp_path: Path
-) -> None:
-    commit = mirror.push(REPO, FILES_OF_TINY)
-    cache, worker = cache_at(), tmp_path / "worker"
-    cache.holders = lambda: [("wrk-1", worker)]
-    path = await have(cache, f"hf://{REPO}@{commit}", Want(folder=worker))
-    (entry,) = cache.entries
-    assert await cache.evict(entry) == "used by wrk-1"
-    cache.holders = lambda: []
-    await cache.pin(entry, pinned=True)
-    assert await cache.evict(entry) == "pinned"
-    await cache.pin(entry, pinned=False)
-    assert await cache.evict(entry) is None
-    assert not path.exists()
-    assert not cache.entries
 
 
 async def test_a_disk_that_fills_up_meanwhile_is_said_so_and_the_parts_go(
@@ -354,19 +260,3 @@ async def test_without_huggingface_hub_it_says_what_to_install(
         await have(cache_at(), f"hf://{REPO}@main")
     assert refused.value.why.code == "setup.failed"
     assert "moorage[hf]" in refused.value.why.message
-
-
-async def test_a_prefetch_that_an_agent_did_not_end_is_ended_by_the_next(
-    mirror: HubMirror, cache_at: Callable[..., ModelCache]
-) -> None:
-    commit = mirror.push(REPO, FILES_OF_TINY)
-    cache = cache_at()
-    mirror.hold_after = PIECE
-    cache.prefetch(source_of(f"hf://{REPO}@{commit}"), pin=True)
-    await until_true(lambda: mirror.fetched("model.gguf"))
-    await cache.close()
-    mirror.go_on.set()
-    again = cache_at()
-    await again.open()
-    await until_true(lambda: again.entries and again.entries[0].pinned)
-    assert again.entries[0].source.revision == commit

@@ -1,6 +1,5 @@
 """What people see and change of a machine's models, without a hub: wishes are carried out or refused with the cause."""
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +12,8 @@ from moorage.agent.models.fetching import Progress
 from moorage.agent.models.shelf import Shelf
 from moorage.clock import SystemClock
 from moorage.domain.sources import HubSource, hub_source
-from moorage.sources.messages import File, Plan
 from moorage.wire.cache import CacheRequest
-
-OLD, NEW = "a" * 40, "b" * 40
-CONTENT = b"weights"
-
-
-class PlayedHub:
-    """A hub whose repositories have one file each; `commit` is what its branches mean."""
-
-    def __init__(self) -> None:
-        self.commit = OLD
-        self.fetches = 0
-
-    async def resolve(self, source: HubSource, token: str | None, *, check: bool = False) -> Plan:
-        return Plan(source.revision if source.pinned else self.commit, (File("m.gguf", len(CONTENT)),))  # type: ignore[arg-type]  # a pinned one has one
-
-    async def fetch(
-        self,
-        source: HubSource,
-        token: str | None,
-        folder: str,
-        *,
-        planned: Callable[[Plan], Awaitable[None]],
-        moved: Callable[[int, int], None],
-    ) -> list[dict[str, Any]]:
-        self.fetches += 1
-        await planned(await self.resolve(source, token))
-        (Path(folder) / "m.gguf").write_bytes(CONTENT)
-        moved(len(CONTENT), len(CONTENT))
-        return [{"path": "m.gguf", "size": len(CONTENT), "sha256": "0" * 64, "proven": "size"}]
+from tests.played_hub import NEW, OLD, PlayedHub
 
 
 @pytest.fixture
@@ -70,7 +40,7 @@ async def do(cache: ModelCache, action: Any, source: str) -> str | None:
     return (await answer_to(cache, CacheRequest(id="q", action=action, source=source))).code
 
 
-async def test_a_model_is_told_with_all_that_is_known_of_it(cache: ModelCache, tmp_path: Path) -> None:
+async def test_a_model_is_told_with_all_that_is_known_of_it(cache: ModelCache, hub: PlayedHub, tmp_path: Path) -> None:
     cache.holders = lambda: [("wrk-1", tmp_path / "w")]
     path = await have(cache, "hf://org/name@main/m.gguf", Want(folder=tmp_path / "w"))
     told = await answer_to(cache, CacheRequest(id="q"))
@@ -80,7 +50,7 @@ async def test_a_model_is_told_with_all_that_is_known_of_it(cache: ModelCache, t
         f"hf://org/name@{OLD}/m.gguf",
         ("hf://org/name@main/m.gguf",),
     )
-    assert (model.commit, model.size, model.path, model.used_by) == (OLD, len(CONTENT), str(path), ("wrk-1",))
+    assert (model.commit, model.size, model.path, model.used_by) == (OLD, hub.size, str(path), ("wrk-1",))
     assert told.free_bytes > 0
     assert told.path == str(tmp_path / "models")
 
@@ -136,4 +106,4 @@ async def test_another_file_of_the_same_commit_is_another_model(cache: ModelCach
     await have(cache, f"hf://org/name@{OLD}")
     await have(cache, f"hf://org/name@{OLD}/m.gguf")
     await have(cache, f"hf://org/name@{OLD}")
-    assert (len(cache.entries), hub.fetches) == (2, 2)
+    assert (len(cache.entries), len(hub.fetches)) == (2, 2)

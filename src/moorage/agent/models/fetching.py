@@ -95,7 +95,7 @@ class Fetch:
         Raises:
             SourceError: it stays so.
         """
-        pause_s, corrupt = PAUSE_S, 0
+        pause_s, corrupt = PAUSE_S / 2, 0
         while True:
             before = self._best
             try:
