@@ -85,9 +85,10 @@ async def test_a_follower_that_dies_takes_the_route_with_its_report_and_a_stop_w
 
     async def waits() -> bool:
         row = await plane.store.get(Operation, operation)
-        return row is not None and dict(row.waiting_reason or {}).get("code") == "op.waiting"
+        why = dict((row.waiting_reason if row is not None else None) or {}).get("message", "")
+        return "every process is gone" in why and not await plane.replicas()
 
-    await until(waits, "the stop waits")
+    await until(waits, "no replica is left, and the stop waits for a process")
     row = await plane.store.get(Worker, leader.worker)
     assert row is not None
     assert row.state == "Stopping"
