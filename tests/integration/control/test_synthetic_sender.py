@@ -12,6 +12,7 @@ from moorage.decide.serving.synthetic import kept
 from moorage.domain.histogram import total
 from moorage.wire.routing import Evidence, GatewayReport
 from tests.integration.control.compared_world import ACTIVE, CANDIDATE, DEPLOYMENT, Compared, Model, Server
+from tests.integration.control.control_plane import until
 
 PATIENCE_S = 90.0
 ANY_TIMES = {"ttft_percent": 1000, "latency_percent": 1000, "throughput_percent": 100}
@@ -32,6 +33,14 @@ def sender(world: Compared) -> SyntheticStep:
 async def sent(world: Compared, step: SyntheticStep | None = None) -> float | None:
     async with asyncio.timeout(PATIENCE_S):
         return await (step or sender(world))(DEPLOYMENT)
+
+
+async def counted(world: Compared, revision: str, least: int = 1) -> bool:
+    return int(kept(await world.revision(revision)).get("requests", 0)) >= least
+
+
+async def under_way(server: Server) -> bool:
+    return server.model.now > 0
 
 
 async def test_two_equal_revisions_get_the_same_requests_and_pass(world: Compared) -> None:
@@ -119,9 +128,7 @@ async def test_what_was_counted_before_the_control_plane_ended_stays_counted(wor
     async with Server(old) as one, Server(new) as other:
         await world.compare(one.address, other.address)
         first = asyncio.create_task(sent(world))
-        async with asyncio.timeout(PATIENCE_S):
-            while not kept(await world.revision(CANDIDATE)).get("requests"):
-                await asyncio.sleep(0.02)
+        await until(lambda: counted(world, CANDIDATE), "a first request is counted")
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         before = kept(await world.revision(CANDIDATE))["requests"]
@@ -135,14 +142,9 @@ async def test_it_stops_when_the_comparison_is_over_also_in_the_middle_of_a_requ
     async with Server(Model()) as one, Server(Model(hangs=True)) as other:
         await world.compare(one.address, other.address)
         sending = asyncio.create_task(sent(world))
-        async with asyncio.timeout(PATIENCE_S):
-            while not other.model.now:
-                await asyncio.sleep(0.02)
+        await until(lambda: under_way(other), "a request hangs")
         await world.end()
         await sending
-        async with asyncio.timeout(PATIENCE_S):
-            while one.model.now:
-                await asyncio.sleep(0.02)
     assert not kept(await world.revision(CANDIDATE)).get("requests")
 
 
@@ -153,9 +155,7 @@ async def test_a_replica_that_cannot_be_reached_counts_as_nothing(world: Compare
     async with Server(Model()) as one:
         await world.compare(one.address, nowhere)
         sending = asyncio.create_task(sent(world))
-        async with asyncio.timeout(PATIENCE_S):
-            while kept(await world.revision(ACTIVE)).get("requests", 0) < 20:
-                await asyncio.sleep(0.02)
+        await until(lambda: counted(world, ACTIVE, 20), "the active one has its requests")
         await world.end()
         await sending
     assert not kept(await world.revision(CANDIDATE)).get("requests")
