@@ -1,4 +1,4 @@
-"""How often a worker's history hears of its model's fetch: at once when it begins or stands, then every few seconds.
+"""How often a worker's history hears of its model's fetch: at once when it comes or stands, then every few seconds.
 
 Each time is a row of that history, so a long fetch tells less often. Called by `preparing`.
 """
@@ -31,6 +31,8 @@ class FetchNews:
 
     def hear(self, source: HubSource, progress: Progress) -> None:
         """The cache tells of progress."""
+        if not progress.total and progress.trouble is None:
+            return  # its hub is being asked how much it is
         now = self._clock.monotonic()
         if self._told is not None and not self._due(now, self._told, progress):
             return
@@ -48,5 +50,4 @@ class FetchNews:
         )
 
     def _due(self, now: float, told: Progress, progress: Progress) -> bool:
-        began_or_stands = (not told.total and progress.total > 0) or progress.trouble != told.trouble
-        return began_or_stands or now - (self._told_at or 0.0) >= self._pause_s
+        return progress.trouble != told.trouble or now - (self._told_at or 0.0) >= self._pause_s

@@ -33,6 +33,7 @@ class ServeCommand(click.Command):
     epilog=examples(
         "moor serve --name gemma --model-id gemma-3 -- python3 -m my_server --port {port}",
         "moor serve ./SmolLM2-135M-Instruct.gguf --name smol",
+        "moor serve hf://org/name@main/model-Q4_K_M.gguf --name smol",
         "moor serve ./m.gguf --min 0 --idle-timeout 15m -- llama-server -m {model} --port {port}",
     ),
 )
@@ -50,7 +51,7 @@ class ServeCommand(click.Command):
 @timeout_option("30m")
 @command
 def serve(session: Session, model: str | None, wait: bool, timeout_s: float, key: str | None, **given: Any) -> None:
-    """Keep a model server alive: MODEL is a file, or everything after -- is its command.
+    """Keep a model server alive: MODEL is a file or hf://ORG/NAME@REVISION/FILE, or everything after -- is its command.
 
     {port}, {host} and {model} in the command are filled in on the machine.
     """
@@ -98,7 +99,7 @@ def _built_in(source: str, name: str) -> list[str]:
             f"how to serve {source} is not known: only .gguf files have a server of their own here",
             remedy="give the server's command after --, with {model} and {port}",
         )
-    if not Path(source).is_file():
+    if "://" not in source and not Path(source).is_file():
         raise InvalidSpec(f"there is no file {source}", remedy="give the path of a .gguf file on this machine")
     if importlib.util.find_spec("xllamacpp") is None:
         raise InvalidSpec(
