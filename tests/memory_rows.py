@@ -13,7 +13,7 @@ from moorage.domain.changes import Change, Create, Hold, Release, Remove, Step, 
 from moorage.domain.errors import StaleVersion
 from moorage.domain.lifecycles import TABLES
 from moorage.domain.nouns import Machine, Noun, Worker
-from moorage.domain.reasons import reason
+from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import MachineState
 
 N = TypeVar("N", bound=Noun)
@@ -44,6 +44,7 @@ class MemoryRows:
         self.history: list[tuple[str, int, str | None, str, str]] = []
         """(uid, version, from, to, reason code)"""
         self.removed: dict[str, Noun] = {}
+        self.removed_reasons: dict[str, Reason] = {}
 
     def add_machine(self, name: str, **fields: Any) -> Machine:
         capacity = {"cpu_milli": 8000, "memory_bytes": 64 << 30, "gpus": (), **fields.pop("capacity", {})}
@@ -103,6 +104,7 @@ class MemoryRows:
         elif isinstance(write, Remove):
             row = self._at(write.uid, write.version)
             self.removed[write.uid] = self.rows.pop(write.uid)
+            self.removed_reasons[write.uid] = write.reason
             self.history.append((row.uid, row.version + 1, row.state_word, "deleted", write.reason.code))
 
     def _create(self, write: Create) -> None:

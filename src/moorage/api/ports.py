@@ -87,8 +87,8 @@ class Commands(Protocol):
         """Stop it for good: {deployment, operation}."""
         ...
 
-    async def delete_deployment(self, ns: str, name: str, *, actor: str, key: str | None) -> Answer:
-        """Remove it: {deployment, operation}."""
+    async def delete_deployment(self, ns: str, name: str, *, actor: str, key: str | None, keep: bool = False) -> Answer:
+        """Remove it: {deployment, operation}; with `keep`, its adopted server runs on."""
         ...
 
     async def delete_dry_run(self, ns: str, name: str) -> Answer:

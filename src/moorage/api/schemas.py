@@ -247,6 +247,7 @@ class Tombstone(Shape):
     digest: str | None
     reason: Reason
     actor: str
+    ownership: str | None
 
 
 class Items(Shape, Generic[T]):

@@ -128,11 +128,26 @@ class AsyncDeployments:
         return await self._post(name, "stop", namespace, key=key, body={"text": text} if text else None)
 
     async def delete(
-        self, name: str, *, dry_run: bool = False, key: str | None = None, namespace: str | None = None
+        self,
+        name: str,
+        *,
+        dry_run: bool = False,
+        keep_resources: str | None = None,
+        key: str | None = None,
+        namespace: str | None = None,
     ) -> Json:
-        """Delete it and all that is its own: `{deployment, operation}`; with `dry_run`, what that would touch."""
+        """Delete it and all that is its own: `{deployment, operation}`; with `dry_run`, what that would touch.
+
+        Args:
+            name: of the deployment.
+            dry_run: only tell.
+            keep_resources: its name once more: an adopted server is left running, and its tombstone says that it is
+                somebody else's from then on.
+            key: idempotency key; None draws one.
+        """
         path = self._session.path("deployments", name, namespace=namespace)
-        answer: Json = await self._session.change("DELETE", path, key=key, dry_run="true" if dry_run else None)
+        query: dict[str, Any] = {"dry_run": "true" if dry_run else None, "keep_resources": keep_resources}
+        answer: Json = await self._session.change("DELETE", path, key=key, **query)
         return answer
 
     async def pause(self, name: str, *, key: str | None = None, namespace: str | None = None) -> Json:

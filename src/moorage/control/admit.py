@@ -119,13 +119,14 @@ class Admission:
 
         return await self._carry(ns, key, {"stop": name}, decide)
 
-    async def delete_deployment(self, ns: str, name: str, *, actor: str, key: str | None) -> Answer:
-        """Remove it: {deployment, operation}."""
+    async def delete_deployment(self, ns: str, name: str, *, actor: str, key: str | None, keep: bool = False) -> Answer:
+        """Remove it: {deployment, operation}; with `keep`, its adopted server runs on."""
 
         async def decide() -> Outcome:
-            return commands.delete(await self._must_know(ns, name), self._ids, self._clock.now(), actor=actor)
+            known, now = await self._must_know(ns, name), self._clock.now()
+            return commands.delete(known, self._ids, now, actor=actor, keep=keep)
 
-        return await self._carry(ns, key, {"delete": name}, decide)
+        return await self._carry(ns, key, {"delete": name, **({"keep": True} if keep else {})}, decide)
 
     async def delete_dry_run(self, ns: str, name: str) -> Answer:
         """What a delete would touch: a DryRun object."""

@@ -128,6 +128,7 @@ def tombstone_object(row: Mapping[str, Any]) -> JsonObject:
         "digest": row["digest"],
         "reason": why,
         "actor": ((why or {}).get("params") or {}).get("by") or row["actor"],
+        "ownership": ((why or {}).get("params") or {}).get("ownership"),
     }
 
 

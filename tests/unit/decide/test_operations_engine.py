@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from moorage.decide.decision import Draft
-from moorage.decide.serving import cancelling, operation_commands, operations
+from moorage.decide.serving import cancelling, commands, operation_commands, operations
 from moorage.decide.serving.facts import Facts, Retry, first_steps
 from moorage.decide.serving.snapshot import Holder, ServingSnapshot
 from moorage.domain.errors import Conflict, InvalidSpec
@@ -331,3 +331,45 @@ def test_a_delete_waits_for_a_place_that_is_still_held() -> None:
     world.holds.clear()
     world.settle()
     assert not world.of(Deployment)
+
+
+# Leaving an adopted server running
+
+
+def adopted(ownership: str = "lifecycle") -> World:
+    world = World()
+    upstream = {"url": "http://h:1", "host": "h", "port": 1, "mode": ownership, "healthy": True}
+    row = Deployment(uid="dep-1", name="gemma", spec=spec(), ownership=ownership, upstream=upstream)
+    world.rows["dep-1"] = row
+    return world
+
+
+def deleted_and_kept(world: World) -> Any:
+    known = world.known_rows()
+    return commands.delete(known, world.ids, world.now, actor="person:p", keep=True)
+
+
+def test_an_adopted_server_that_is_kept_is_ended_by_nobody_and_its_tombstone_says_whose_it_is() -> None:
+    world = adopted()
+    world.commit(deleted_and_kept(world).change)
+    assert (world.deployment.ownership, dict(world.deployment.upstream or {})["mode"]) == ("external", "traffic")
+    world.settle()
+    assert not world.of(Deployment)
+    assert world.removed_reasons["dep-1"].params["ownership"] == "external"
+
+
+def test_servers_of_our_own_agents_cannot_be_kept() -> None:
+    world = World()
+    world.up()
+    with pytest.raises(Conflict) as refused:
+        deleted_and_kept(world)
+    assert refused.value.code == "keep_resources_unavailable"
+    assert not world.deployment.deleting
+
+
+def test_nothing_is_kept_while_an_operation_needs_a_person() -> None:
+    world = adopted()
+    world.rows["op-1"] = Operation(uid="op-1", operation="adopt", target="dep-1", state=OperationState.NEEDS_ATTENTION)
+    with pytest.raises(Conflict) as refused:
+        deleted_and_kept(world)
+    assert (refused.value.code, "op-1" in refused.value.message) == ("needs_attention", True)

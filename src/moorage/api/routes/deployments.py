@@ -71,12 +71,26 @@ async def apply_deployment(
 
 @router.delete("/{name}")
 async def delete_deployment(
-    *, ns: Namespace, name: str, deps: Deps, actor: Actor, key: Key, dry_run: Annotated[bool, Query()] = False
+    *,
+    ns: Namespace,
+    name: str,
+    deps: Deps,
+    actor: Actor,
+    key: Key,
+    dry_run: Annotated[bool, Query()] = False,
+    keep_resources: Annotated[str | None, Query(description="its name once more: leave its server running")] = None,
 ) -> Response:
     """Delete: a durable operation; with `dry_run`, what it would touch."""
     if dry_run:
         return json_response(await deps.commands.delete_dry_run(ns, name))
-    return json_response(await deps.commands.delete_deployment(ns, name, actor=actor, key=key), 202)
+    if keep_resources is not None and keep_resources != name:
+        raise InvalidSpec(
+            f"keep_resources says {keep_resources!r} and not {name!r}",
+            remedy="give the deployment's name once more, to say that its server is to be left running",
+            errors=[{"path": "keep_resources", "message": "is not the deployment's name"}],
+        )
+    keep = {"keep": True} if keep_resources is not None else {}
+    return json_response(await deps.commands.delete_deployment(ns, name, actor=actor, key=key, **keep), 202)
 
 
 @router.post("/{name}/plan")

@@ -10,7 +10,7 @@ import click
 from moorage.cli.commands.specs import read_documents
 from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, examples, timeout_option
-from moorage.cli.watching import LOOK_EVERY_S, watched
+from moorage.cli.watching import LOOK_EVERY_S, namespace_flag, watched
 from moorage.domain.errors import InvalidSpec, NotFound, Unavailable, WaitTimeout
 
 GOALS = ("accepted", "ready", "live", "promoted", "completed", "stopped")
@@ -138,6 +138,7 @@ def apply_one(session: Session, document: Any, key: str | None, goal: str | None
         document.name,
         goal,
         lambda on_status: applied.wait(goal, timeout_s=_left_s(until), interval_s=LOOK_EVERY_S, on_status=on_status),
+        resume=f"moor operations watch {applied.operation}{namespace_flag(session)}" if applied.operation else None,
     )
     if session.human:
         click.echo(f"{document.name}: {outcome}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from moorage.cli.commands.operations import watch_operation
 from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, examples, timeout_option
 from moorage.cli.watching import LOOK_EVERY_S, watched
@@ -39,6 +40,9 @@ def stop(session: Session, *, names: tuple[str, ...], key: str | None, wait: boo
 @click.argument("names", nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Only show what it would touch.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option(
+    "--keep-resources", metavar="NAME", help="Leave an adopted server running; its name once more, to be sure."
+)
 @key_option
 @wait_option
 @timeout_option("10m")
@@ -49,6 +53,7 @@ def delete(
     names: tuple[str, ...],
     dry_run: bool,
     yes: bool,
+    keep_resources: str | None,
     key: str | None,
     wait: bool,
     timeout_s: float,
@@ -56,9 +61,13 @@ def delete(
     """Delete deployments or runs: routing withdrawn, streams drained, processes stopped, their absence proven."""
     client = session.client
 
+    if keep_resources is not None and names != (keep_resources,):
+        raise InvalidSpec("nothing was deleted: --keep-resources has to say the one name", remedy="type it once more")
+    kept: dict[str, Any] = {} if keep_resources is None else {"keep_resources": keep_resources}
+
     def deleted(name: str, **how: Any) -> Any:
         return session.first_found(
-            partial(client.deployments.delete, name, **how), partial(client.runs.delete, name, **how)
+            partial(client.deployments.delete, name, **how, **kept), partial(client.runs.delete, name, **how)
         )
 
     if dry_run or not yes:
@@ -101,17 +110,17 @@ class _Ending:
 
 def _finish(session: Session, answer: dict[str, Any], ending: _Ending) -> dict[str, Any]:
     name, word = ending.name, ending.word
-    if ending.timeout_s is None:
-        if session.human:
-            click.echo(f"{name}: will be {word}; watch it with  moor wait {name} --for stopped")
-        return answer
     operation = answer.get("operation") or {}
     uid = operation.get("id") if isinstance(operation, dict) else operation
+    if ending.timeout_s is None:
+        if session.human:
+            how = f"moor operations watch {uid}" if uid else f"moor wait {name} --for stopped"
+            click.echo(f"{name}: will be {word}; watch it with  {how}")
+        return answer
     if (answer.get("run") or answer).get("kind") == "Run":
         wait_for_run(session, name, word, ending.timeout_s)
     elif uid:  # an operation that succeeds has proven the absence of what it ended
-        wait = partial(session.client.operations.wait, uid, timeout_s=ending.timeout_s, interval_s=LOOK_EVERY_S)
-        watched(session, name, "stopped", lambda on_status: wait(on_status=on_status))
+        watch_operation(session, str(uid), ending.timeout_s, name)
     if session.human:
         click.echo(f"{name}: {word}")
     return answer

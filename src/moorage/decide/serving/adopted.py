@@ -224,7 +224,8 @@ def delete_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) 
     if facts.done < 3:
         return facts
     deployment = draft.row(snapshot.deployment)
-    why = reason("deploy.deleted", by=operation.actor or None)
+    left = deployment.ownership if deployment.ownership == "external" else None
+    why = reason("deploy.deleted", by=operation.actor or None, ownership=left)
     draft.write(Remove("Deployment", deployment.uid, snapshot.deployment.version, why))
     return Facts(len(operation.steps))
 

@@ -12,6 +12,7 @@ from moorage.decide.decision import Draft, Ids, Outcome
 from moorage.decide.serving.adopted import refuse_adopted
 from moorage.decide.serving.cancelling import refuse_below, take_over
 from moorage.decide.serving.facts import first_steps
+from moorage.decide.serving.keeping import EXTERNAL, refuse_to_keep
 from moorage.decide.serving.pausing import wake as wake_row
 from moorage.decide.serving.rollout import orders
 from moorage.decide.serving.rollout.closing import cancel_candidate
@@ -308,9 +309,18 @@ def stop(known: Known, ids: Ids, now: float, *, actor: str, text: str | None) ->
     return Outcome(draft.decision().change, {"deployment": deployment.uid, "operation": operation.uid})
 
 
-def delete(known: Known, ids: Ids, now: float, *, actor: str) -> Outcome:
-    """Mark for deletion, stopped first; a durable operation proves absence and leaves a tombstone."""
+def delete(known: Known, ids: Ids, now: float, *, actor: str, keep: bool = False) -> Outcome:
+    """Mark for deletion, stopped first; a durable operation proves absence and leaves a tombstone.
+
+    Args:
+        keep: leave its server running, under somebody else's ownership from now on.
+
+    Raises:
+        Conflict: `keep`, and its servers are ours and would end with it, or what is there is still in question.
+    """
     deployment = known.deployment
+    if keep:
+        refuse_to_keep(deployment, known.operations)
     if deployment.deleting:
         going = next((o.uid for o in known.operations if o.operation == "delete"), None)
         return Outcome(None, {"deployment": deployment.uid, "operation": going})
@@ -322,6 +332,8 @@ def delete(known: Known, ids: Ids, now: float, *, actor: str) -> Outcome:
     else:
         draft.because(deployment, why)
     draft.set(deployment, deleting=True, operation=operation.uid, hold=None, waking=None, retry_at=None)
+    if keep:
+        draft.set(deployment, ownership=EXTERNAL, upstream={**dict(deployment.upstream or {}), "mode": "traffic"})
     return Outcome(draft.decision().change, {"deployment": deployment.uid, "operation": operation.uid})
 
 

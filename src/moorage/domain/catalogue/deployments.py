@@ -51,7 +51,11 @@ _STATUS = (
     ),
     by_person("deploy.stopped", "Stopped by a person", optional=("by", "text")),
     by_person("deploy.deleting", "Being deleted", optional=("by",)),
-    by_person("deploy.deleted", "Deleted[ by {by}]", optional=("by",)),
+    by_person(
+        "deploy.deleted",
+        "Deleted[ by {by}][; its server runs on, its ownership is {ownership}]",
+        optional=("by", "ownership"),
+    ),
     by_person("deploy.scaled", "Scaled from {from} to {to}", "from", "to", optional=("by",)),
     by_person("deploy.changed", "Changed at once: {fields}", "fields", optional=("by",)),
     waiting(
