@@ -1,4 +1,4 @@
-"""A model that spans two machines: real control plane, two agents, a leader that serves, a follower that it needs."""
+"""A model that spans two machines: real control plane, two agents, the example of a server that needs both."""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ from whole_plane import TOKENS, WholePlane, alive, kill_9
 from moorage.domain.nouns import Replica, Worker
 from moorage.domain.states import ReplicaStatus
 
-SERVER = Path(__file__).resolve().parents[2] / "servers" / "gang_model.py"
+SERVER = Path(__file__).resolve().parents[3] / "examples" / "spanning.py"
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def ask(plane: WholePlane, method: str, path: str, body: Any = None) -> An
 
 
 async def apply(plane: WholePlane) -> None:
-    command = [sys.executable, str(SERVER), "--port", "{port}", "--host", "{host}"]
+    command = [sys.executable, str(SERVER), "--port", "{port}", "--host", "{host}", "--model", "m"]
     spec = {
         "kind": "Deployment",
         "name": "big",

@@ -14,6 +14,7 @@ FILES = sorted(EXAMPLES.glob("*.yaml"))
 
 def test_the_examples_that_the_documents_name_are_there():
     assert {"smollm2.yaml", "fake-server.yaml", "two-replicas.yaml", "sleeping.yaml"} <= {f.name for f in FILES}
+    assert {"scaling.yaml", "spanning.yaml"} <= {f.name for f in FILES}
     assert {"gang.yaml", "torchrun.yaml", "array.yaml", "checkpoint.yaml", "given.yaml", "guarded.yaml"} <= {
         f.name for f in FILES
     }

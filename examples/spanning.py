@@ -1,7 +1,9 @@
-"""A model server that spans workers, for tests: the leader answers HTTP once every follower has met it.
+"""A server that needs several workers: rank 0 answers HTTP once every other rank has met it.
 
-Started as `python gang_model.py --port {port} --host {host}` by each member of a gang. They meet at MASTER_ADDR and
-MASTER_PORT, as programs of several machines do; a follower whose leader is gone ends with an error.
+Standard library only, in place of an engine that splits a model over machines. They meet at MASTER_ADDR and
+MASTER_PORT, as such engines do, and a rank whose leader is gone ends with an error.
+
+    python3 spanning.py --port 8000 --model big
 """
 
 import argparse
@@ -23,6 +25,8 @@ MET: list[str] = []
 class Handler(BaseHTTPRequestHandler):
     """Health, models, and who is here."""
 
+    model = ""
+
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing is logged."""
 
@@ -30,7 +34,7 @@ class Handler(BaseHTTPRequestHandler):
         """Loading until all are here."""
         together = len(MET) == WORLD - 1
         status = 200 if together or self.path != "/health" else 503
-        said = {"/v1/models": {"data": [{"id": "m"}]}, "/members": {"met": sorted(MET)}}.get(
+        said = {"/v1/models": {"data": [{"id": self.model}]}, "/members": {"met": sorted(MET)}}.get(
             self.path, {"ok": together}
         )
         body = json.dumps(said).encode()
@@ -73,8 +77,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--model", default="big")
     options = parser.parse_args()
     if RANK:
         follow()
+    Handler.model = options.model
     threading.Thread(target=meet, daemon=True).start()
     ThreadingHTTPServer((options.host, options.port), Handler).serve_forever()
