@@ -11,6 +11,7 @@ from moorage.decide.decision import Ids
 from moorage.decide.serving.cycle import decide
 from moorage.decide.serving.phase import OPEN_OPERATION
 from moorage.decide.serving.rollout.closing import ENDED
+from moorage.decide.serving.rollout.record import rollout_of
 from moorage.decide.serving.snapshot import Holder, ServingSnapshot
 from moorage.domain.changes import Fence
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
@@ -30,6 +31,10 @@ OPEN_RUN = tuple(s for s in RunState if s not in TERMINAL_RUN)
 
 def _nobody() -> Lease | None:
     return None
+
+
+REVISIONS_SEEN = 32
+"""Newest revisions that a decision looks at: enough to prove gone what ended, however many there were in years."""
 
 
 class ServingStep:
@@ -82,7 +87,8 @@ class ServingStep:
         placed = sorted({w.machine for group in workers.values() for w in group if w.machine})
         machines = await self._store.find(Machine, uid=placed) if placed else []
         lost, held = await self._unseen(deployment, machines)
-        revisions = tuple(await self._store.find(Revision, deployment=uid))
+        operations = tuple(await self._store.find(Operation, target=uid, state=tuple(OPEN_OPERATION)))
+        revisions = await self._revisions(deployment, operations)
         return ServingSnapshot(
             now=self._clock.now(),
             deployment=deployment,
@@ -90,7 +96,7 @@ class ServingStep:
             replicas=tuple(replicas),
             runs=runs,
             workers=workers,
-            operations=tuple(await self._store.find(Operation, target=uid, state=tuple(OPEN_OPERATION))),
+            operations=operations,
             demand=self._publisher.demand(deployment),
             load=self._publisher.load(deployment),
             machines={m.uid: m for m in machines if m.draining is not None},
@@ -106,6 +112,19 @@ class ServingStep:
             return []
         going = await self._store.find(Worker, deployment=deployment.uid, state=NOT_ENDED)
         return [w for w in going if w.run not in set(runs)]
+
+    async def _revisions(self, deployment: Deployment, operations: Iterable[Operation]) -> tuple[Revision, ...]:
+        """The newest ones, and whatever older ones are named by something; all of one that is being deleted."""
+        if deployment.deleting:
+            return tuple(await self._store.find(Revision, deployment=deployment.uid))
+        newest = await self._store.find(Revision, deployment=deployment.uid, order="-uid", limit=REVISIONS_SEEN)
+        known = {r.uid: r for r in newest}
+        rollout = rollout_of(deployment)
+        named = {deployment.active_revision, deployment.candidate_revision, deployment.previous_revision}
+        named |= {o.revision for o in operations} | ({rollout.candidate, rollout.baseline} if rollout else set())
+        older = sorted(uid for uid in named if uid and uid not in known)
+        known |= {r.uid: r for r in (await self._store.find(Revision, uid=older) if older else ())}
+        return tuple(sorted(known.values(), key=lambda r: r.number))
 
     async def _leftovers(self, revisions: Iterable[Revision]) -> frozenset[str]:
         """Revisions that ended and of which a worker may still be there; read only until they are proven gone."""

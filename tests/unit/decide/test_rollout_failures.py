@@ -44,28 +44,30 @@ def test_a_candidate_that_fails_fatally_before_it_was_ready_fails_and_the_active
 
 def test_failures_of_a_candidate_do_not_count_against_its_deployment() -> None:
     world = proposed()
-    for _ in range(4):
+    for _ in range(2):
         starts(world)
         crash(world)
-        world.advance(world.revision("d2").retry_at - world.now if world.revision("d2").retry_at else 0.0)
-        world.settle()
-    assert world.revision("d2").failures_in_row == 4
+    assert world.revision("d2").failures_in_row == 2
     deployment = world.deployment
     assert (deployment.failures_in_row, deployment.retry_at, deployment.last_failure) == (0, None, None)
     assert world.phase is Phase.UPDATING
 
 
-def test_a_candidates_crashes_wait_longer_and_longer() -> None:
+def test_a_candidate_that_cannot_be_fetched_for_a_while_waits_longer_and_longer_and_is_kept() -> None:
     world = proposed()
     waits = []
     for _ in range(4):
-        starts(world)
-        crash(world)
+        world.place()
+        world.report(world.worker, "Preparing:picked_up:prepare.started")
+        away = {"error": "503", "permanent": False}
+        world.report(world.worker, "Failed:failed:image.pull_failed", params=away, gone=True)
+        world.settle()
         retry_at = world.revision("d2").retry_at
         waits.append(0.0 if retry_at is None else retry_at - world.now)
         world.advance(waits[-1])
         world.settle()
     assert waits == [0.0, 10.0, 20.0, 40.0]
+    assert world.state("d2") is RevisionState.PROVISIONING
 
 
 def test_a_candidate_that_was_ready_once_is_not_failed_by_one_fatal_failure() -> None:
@@ -77,20 +79,33 @@ def test_a_candidate_that_was_ready_once_is_not_failed_by_one_fatal_failure() ->
     assert (world.state("d2"), world.revision("d2").fatal_since_ran) == (RevisionState.PROVISIONING, True)
 
 
-def test_a_candidate_that_always_crashes_ends_at_its_deadline_with_what_it_failed_at() -> None:
-    world = proposed(rollout={"deadline": 120.0})
-    deadline = world.now + 120.0
-    while world.now < deadline:
+def test_a_candidate_that_crashes_again_and_again_is_rejected_with_what_it_failed_at() -> None:
+    world = proposed()
+    for _ in range(3):
+        assert world.state("d2") is RevisionState.PROVISIONING
+        world.advance(10.0)
+        world.settle()
         starts(world)
         crash(world)
-        world.now = min(world.revision("d2").retry_at or world.now + 1.0, deadline)
-        world.settle()
-    world.settle()
     revision = world.revision("d2")
-    assert revision.state is RevisionState.FAILED
+    assert revision.state is RevisionState.REJECTED
+    assert revision.decisions[-1]["reasons"][0]["code"] == "candidate_not_ready"
     assert revision.reason is not None
+    assert "3 times in a row" in revision.reason.message
     assert "137" in revision.reason.message
-    assert world.routed() == {"d1"}
+    assert (world.routed(), world.sizes()) == ({"d1"}, {"d1": 1})
+
+
+def test_a_candidate_that_a_person_promotes_is_not_given_up_for_its_crashes() -> None:
+    world = proposed(**TWO)
+    world.order("promote")
+    for _ in range(4):
+        starts(world)
+        crash(world)
+        world.advance(60.0)
+        world.settle()
+    assert world.state("d2") is not RevisionState.REJECTED
+    assert "candidate_not_ready" not in [r["code"] for d in world.revision("d2").decisions for r in d["reasons"]]
 
 
 def test_not_ready_in_time_twice_in_a_row_fails_a_candidate_whatever_the_active_one_does() -> None:
@@ -169,3 +184,18 @@ def test_a_first_revision_that_fails_takes_its_deployment_with_it_in_one_change(
     assert world.deployment.version > version
     assert world.of(Operation)[-1].state is OperationState.FAILED
     assert not [r for r in world.of(Replica) if r in world.replicas]
+
+
+@pytest.mark.parametrize("room", [True, False], ids=["not ready", "no room"])
+def test_a_candidate_that_is_too_late_says_what_its_replicas_lacked(room: bool) -> None:
+    world = RolloutWorld(capacity={"cpu_milli": 2000 if room else 1000}).serve(resources={"cpu": 1.0})
+    world.change(resources={"cpu": 1.0})
+    world.place()
+    if room:
+        world.starts(world.worker)
+    world.settle()
+    world.advance(1800.0)
+    world.settle()
+    why = world.revision("d2").reason
+    assert why is not None
+    assert (world.state("d2"), ("machine" in why.message) is not room) == (RevisionState.FAILED, True)

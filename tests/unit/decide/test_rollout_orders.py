@@ -384,3 +384,36 @@ def test_a_stopped_deployment_refuses_another_revision() -> None:
     with pytest.raises(Conflict) as refused:
         world.apply({**spec(), "runtime": {"runner": "process", "command": ["x"]}}, "d9")
     assert refused.value.code == "deployment_stopped"
+
+
+def test_a_rollback_ordered_while_it_goes_to_sleep_keeps_it_awake() -> None:
+    world = promoted()
+    world.confirmed = False
+    world.command("pause")
+    world.settle()
+    assert world.deployment.hold is not None
+    world.order("rollback")
+    world.confirmed = True
+    world.settle()
+    assert (world.deployment.hold, world.state("d1")) == (None, RevisionState.PROVISIONING)
+
+
+def test_a_wake_that_fails_while_another_revision_is_rolled_out_goes_on_trying() -> None:
+    sleeper = {"replicas": {"min": 0, "max": 1, "initial": 1}, "scaling": {"idle_timeout": 60.0}}
+    world = RolloutWorld(machines=3).serve(**sleeper)
+    world.command("pause")
+    world.settle()
+    world.stopped()
+    world.held = 1
+    world.settle()
+    world.change(**sleeper)
+    world.held = 0
+    for _ in range(2):  # the second failure of each waits before it is tried again, so that nothing of either lives
+        world.place()
+        for replica in (*world.replicas_of("d1"), *world.replicas_of("d2")):
+            world.report(world.worker_of(replica), "Preparing:picked_up:prepare.started")
+            away = {"error": "503", "permanent": False}
+            world.report(world.worker_of(replica), "Failed:failed:image.pull_failed", params=away, gone=True)
+        world.settle()
+    assert (world.replicas, world.phase != Phase.SCALED_TO_ZERO) == ([], True)
+    assert world.state("d2") is RevisionState.PROVISIONING

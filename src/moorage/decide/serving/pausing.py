@@ -113,6 +113,8 @@ def _lift(draft: Draft, deployment: Deployment, why: str) -> None:
 
 def _back_to_sleep(draft: Draft, snapshot: ServingSnapshot) -> None:
     deployment = draft.row(snapshot.deployment)
+    if deployment.active_revision is not None and deployment.candidate_revision is not None:
+        return  # while another revision is rolled out nothing goes to sleep
     waking = dict(deployment.waking or {})
     failed = deployment.failed_at is not None and deployment.failed_at >= float(waking.get("since", draft.now))
     alive = any(r.status not in TERMINAL_REPLICA and r.stopping is None for r in draft.of(Replica))

@@ -11,17 +11,21 @@ replicas run follows in stage `scale` of the same decision.
 
 from moorage.decide.decision import Draft, Ids
 from moorage.decide.serving.evidence import carried
+from moorage.decide.serving.readiness import first_unready_why
 from moorage.decide.serving.rollout import rollback, window
 from moorage.decide.serving.rollout.closing import end_candidate, follow_draining, prove_gone
 from moorage.decide.serving.rollout.promoting import promote
 from moorage.decide.serving.rollout.record import Rollout, Terms, rollout_of, terms_of
-from moorage.decide.serving.rollout.roles import candidate_beside, ready_replicas, revision_row
+from moorage.decide.serving.rollout.roles import candidate_beside, live_replicas, ready_replicas, revision_row
 from moorage.decide.serving.rollout.sizes import has_capacity
 from moorage.decide.serving.rollout.verdict import accepts, judge_now, keep, rejects, said
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.nouns import Deployment, Operation, Revision
 from moorage.domain.reasons import reason
 from moorage.domain.states import DeploymentStatus, RevisionState
+
+FAILURES_MAX = 3
+"""Failures in a row after which something is called unhealthy (the lifecycle contract §7)."""
 
 
 def advance(draft: Draft, snapshot: ServingSnapshot, ids: Ids) -> None:
@@ -46,7 +50,8 @@ def _carry_on(draft: Draft, snapshot: ServingSnapshot) -> None:
         return
     ready = bool(ready_replicas(draft, candidate.uid))
     if not _follow_readiness(draft, candidate, rollout, ready):
-        _run_deadline(draft, deployment, rollout)
+        if not _crash_loops(draft, deployment, candidate, active, rollout):
+            _run_deadline(draft, deployment, rollout)
         return
     if rollout.kind == "rollback":
         rollback.complete(draft, deployment, candidate, active, rollout)
@@ -61,13 +66,41 @@ def _too_late(draft: Draft, deployment: Deployment, candidate: Revision, rollout
     if draft.now < rollout.deadline:
         draft.look_again(rollout.deadline)
         return False
-    last = dict(dict(candidate.last_failure or {}).get("reason") or {}).get("message")
-    judged = next((d for d in reversed(candidate.decisions) if d.get("verdict") == "WAIT"), None)
-    waits = "; ".join(str(r.get("message")) for r in judged["reasons"]) if judged else None
-    detail = last or waits or "it had no ready replica" if candidate.state is RevisionState.PROVISIONING else waits
+    detail = _what_it_lacked(draft, candidate)
     text = "it was not promoted within the rollout's deadline" + (f": {detail}" if detail else "")
     end_candidate(draft, deployment, candidate, "deadline", reason("revision.failed", why=text))
     return True
+
+
+def _crash_loops(draft: Draft, deployment: Deployment, candidate: Revision, active: Revision, rollout: Rollout) -> bool:
+    """Ready more than once and failed again and again: that is not worth its deadline, and the guard says so."""
+    current = draft.row(candidate)
+    again = current.initial_scale_reached and current.failures_in_row >= FAILURES_MAX
+    if not again or rollout.kind != "rollout" or _word_of(current) == "promote":
+        return False
+    decision = judge_now(draft, deployment, rollout, candidate, active, ready=False)
+    if not rejects(decision):
+        return False
+    last = dict(dict(current.last_failure or {}).get("reason") or {}).get("message")
+    text = f"{said(decision)}: failed {current.failures_in_row} times in a row, the last time: {last}"
+    kept = keep(draft, candidate, active, decision, always=False)
+    end_candidate(draft, deployment, candidate, "rejected", reason("revision.rejected", decision=kept, why=text))
+    return True
+
+
+def _word_of(candidate: Revision) -> str | None:
+    """What a person said of it."""
+    return dict(candidate.verdict or {}).get("word")
+
+
+def _what_it_lacked(draft: Draft, candidate: Revision) -> str | None:
+    """Replicas: why they failed, or what they wait for; else the word that the guard waited with."""
+    if candidate.state is not RevisionState.EVALUATING:
+        last = dict(dict(candidate.last_failure or {}).get("reason") or {}).get("message")
+        return last or first_unready_why(live_replicas(draft, candidate.uid)) or "its replicas were not ready"
+    judged = candidate.decisions[-1] if candidate.decisions else None
+    waited = judged is not None and judged.get("verdict") == "WAIT"
+    return "; ".join(str(r.get("message")) for r in judged["reasons"]) if judged is not None and waited else None
 
 
 def _run_deadline(draft: Draft, deployment: Deployment, rollout: Rollout) -> None:
@@ -97,7 +130,7 @@ def _judge(draft: Draft, snapshot: ServingSnapshot, candidate: Revision, active:
     """evaluating → promoting → active, as far as the word on it and its replicas allow."""
     deployment = draft.row(snapshot.deployment)
     decision = judge_now(draft, deployment, rollout, candidate, active, ready=True)
-    by_person = dict(draft.row(candidate).verdict or {}).get("word") == "promote"
+    by_person = _word_of(draft.row(candidate)) == "promote"
     moves = draft.row(candidate).state is RevisionState.PROMOTING and has_capacity(draft, deployment, candidate)
     kept = keep(draft, candidate, active, decision, always=moves and accepts(decision))
     if rejects(decision) and not by_person:

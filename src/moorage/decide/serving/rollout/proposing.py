@@ -104,6 +104,12 @@ def _keep_awake(draft: Draft, deployment: Deployment, revision: Revision) -> Non
     if current.status is DeploymentStatus.PAUSED:
         why = reason("deploy.rollout", revision=revision.name)
         draft.step(deployment, DeploymentStatus.CREATED, "rollout", why, paused_at=None)
-    elif current.hold is not None:
+    else:
+        call_off_pause(draft, deployment, "a new revision is applied")
+
+
+def call_off_pause(draft: Draft, deployment: Deployment, why: str) -> None:
+    """Whatever goes to sleep stays awake."""
+    if draft.row(deployment).hold is not None:
         draft.set(deployment, hold=None, active_at=draft.now)
-        draft.note(deployment, reason("deploy.pause_aborted", why="a new revision is applied"))
+        draft.note(deployment, reason("deploy.pause_aborted", why=why))

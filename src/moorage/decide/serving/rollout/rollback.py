@@ -14,7 +14,7 @@ from moorage.decide.serving.facts import first_steps
 from moorage.decide.serving.phase import OPEN_OPERATION
 from moorage.decide.serving.rollout.closing import cancel_candidate
 from moorage.decide.serving.rollout.promoting import promote
-from moorage.decide.serving.rollout.proposing import begin
+from moorage.decide.serving.rollout.proposing import begin, call_off_pause
 from moorage.decide.serving.rollout.record import Rollout
 from moorage.decide.serving.rollout.roles import live_replicas, revision_row
 from moorage.decide.serving.rollout.sizes import has_capacity, needed_to_move
@@ -34,6 +34,7 @@ def order(
         by, text: who goes back, and why.
     """
     cancel_candidate(draft, deployment, "a rollback")
+    call_off_pause(draft, deployment, "it is rolled back")
     operation = Operation(
         uid=ids.new("Operation"),
         name=f"rollback-{deployment.name}",
