@@ -210,7 +210,7 @@ def test_a_run_that_is_to_end_gets_no_place() -> None:
             (room("a"), room("b")),
             Request(cpu_milli=64000),
             "place.never_fits",
-            {"why": "asks for 64 cores, b has 4"},
+            {"why": "asks for 64 cores, a has 4"},
         ),
         (
             (room(),),

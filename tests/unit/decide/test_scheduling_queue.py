@@ -56,6 +56,7 @@ def test_a_gang_with_a_minimum_starts_with_its_first_members_and_takes_the_other
 
 def test_the_minimum_of_a_gang_that_does_not_fit_says_so(world: SchedulingWorld) -> None:
     world.machine("a", gpu_count=1)
+    world.machine("b", gpu_count=1, cordoned="fan")
     world.submit("gang", gpu=1, count=3, gang={"min_available": 2})
     world.settle()
     assert world.where(*(f"gang-worker-{n}" for n in range(3))) == [None] * 3
@@ -467,7 +468,7 @@ def test_a_run_kept_on_one_machine_is_not_spread(world: SchedulingWorld) -> None
     racks(world, "r1", "r1", gpu=2)
     world.submit("gang", gpu=1, count=3, gang=True, placement={"topology": {"keep": "machine"}})
     world.settle()
-    assert world.code("gang") == "place.gang_not_whole"
+    assert world.code("gang") == "place.never_fits"
     world.machine("large", gpu_count=4)
     world.settle()
     assert world.where("gang-worker-0", "gang-worker-1", "gang-worker-2") == ["large"] * 3
@@ -499,7 +500,7 @@ def test_one_worker_a_rack(world: SchedulingWorld) -> None:
     assert "m2" in world.where("gang-worker-0", "gang-worker-1")
     world.submit("three", gpu=1, count=3, gang=True, placement={"topology": {"spread": "rack"}})
     world.settle()
-    assert world.code("three") == "place.gang_not_whole"
+    assert world.code("three") == "place.never_fits"
 
 
 def test_a_run_waits_for_its_fabric_as_long_as_its_patience(world: SchedulingWorld) -> None:
