@@ -205,7 +205,7 @@ def test_finite_work_starves_nobody(jobs: list[dict[str, Any]]) -> None:
             life.act("gone" if worker.state is WorkerState.STOPPING else "end", 0)
         life.act("requeue", 0)
     codes = {life.world.code(w.uid) for w in life.world.pending()}
-    assert codes <= {"place.gang_not_whole", "place.min_not_whole", "place.no_machine_fits"}, codes
+    assert codes <= {"place.never_fits", "place.gang_not_whole", "place.min_not_whole", "place.no_machine_fits"}, codes
     for worker in life.world.pending():
         wait = life.world.wait_of(life.world.cycle(), worker.uid)
         assert wait.why is Why.ROOM
