@@ -111,6 +111,7 @@ class Revision(Head):
     digest: str
     state: str
     spec: Json
+    pins: Json
     decisions: list[Json]
     capacity_gone: bool
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from moorage.control.vault import Vault, resolve
 from moorage.decide.serving.commands import Intent, Known
+from moorage.decide.serving.starting import SOURCE
 from moorage.domain.errors import InvalidSpec, NotFound, Unavailable
 from moorage.domain.ids import digest
 from moorage.domain.sources import HubSource, hub_source
@@ -77,15 +78,14 @@ class Pins:
 
 
 def pinned(intent: Intent, known: Known | None, look: Look | None) -> Intent:
-    """The intent with its model's commit in its revision part, and the digest of that."""
+    """The intent with its model's commit, and the digest of both: its documents stay as they were written."""
     if look is None:
         return intent
     source = look.source.at(look.commit) if look.commit is not None else _as_before(intent, known)
     if source is None:
         return intent
-    model = {**(intent.revision.get("model") or {}), "source": str(source)}
-    part = {**intent.revision, "model": model}
-    return replace(intent, revision=part, digest=digest(part))
+    pins = {SOURCE: str(source)}
+    return replace(intent, pins=pins, digest=digest({"part": dict(intent.revision), "pins": pins}))
 
 
 def warnings(intent: Intent, known: Known | None, look: Look | None) -> list[str]:
@@ -107,12 +107,13 @@ def warnings(intent: Intent, known: Known | None, look: Look | None) -> list[str
 
 def _as_before(intent: Intent, known: Known | None) -> HubSource | None:
     """What the same source was pinned to in the deployment's current revision."""
-    if known is None or _source(known.deployment.spec) != _source(intent.spec):
+    if known is None:
         return None
     current = known.deployment.candidate_revision or known.deployment.active_revision
     revision = next((r for r in known.revisions if r.uid == current), None)
-    source = _source(revision.spec) if revision is not None else None
-    return source if source is not None and source.pinned else None
+    if revision is None or SOURCE not in revision.pins or _source(revision.spec) != _source(intent.spec):
+        return None
+    return hub_source(str(revision.pins[SOURCE]))
 
 
 def _source(spec: Mapping[str, Any]) -> HubSource | None:

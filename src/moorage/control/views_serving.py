@@ -115,6 +115,7 @@ def revision_object(row: Revision) -> JsonObject:
         "digest": row.digest,
         "state": str(row.state),
         "spec": document(row.spec),
+        "pins": plain(row.pins),
         "decisions": plain(row.decisions),
         "capacity_gone": row.capacity_gone,
     }

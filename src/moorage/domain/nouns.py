@@ -138,6 +138,8 @@ class Revision(Noun):
     """when it was last promoted"""
     verdict: JsonMap | None = None
     """a person's word on a candidate: {word: promote|reject, by, text, operation, at}"""
+    pins: JsonMap = field(default_factory=dict)
+    """what of its spec may move, as it was looked up when it was made: {"model.source": the source with its commit}"""
 
 
 @row

@@ -67,7 +67,7 @@ async def test_a_model_is_pinned_fetched_across_a_crash_of_the_agent_given_to_it
     await apply(plane)
     (revision,) = await plane.store.find(Revision)
     pinned = f"hf://{REPO}@{commit}/model.gguf"
-    assert revision.spec["model"]["source"] == pinned
+    assert (revision.spec["model"]["source"], revision.pins) == (SOURCE, {"model.source": pinned})
     assert (await apply(plane))["changed"] is False
 
     async def far() -> Worker | None:

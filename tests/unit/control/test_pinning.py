@@ -8,6 +8,7 @@ import pytest
 
 from moorage.control.pinning import Look, Pins, pinned, warnings
 from moorage.decide.serving.commands import Intent, Known
+from moorage.decide.serving.starting import run_spec
 from moorage.domain.errors import InvalidSpec, NotFound, Unavailable
 from moorage.domain.nouns import Deployment, Revision
 from moorage.domain.sources import HubSource
@@ -49,16 +50,19 @@ def known(source: str = SOURCE, commit: str = OLD) -> Known:
     wanted = intent(source)
     at = pinned(wanted, None, Look(HubSource("org/name", "main", "m.gguf"), commit))
     row = Deployment(uid="d", name="x", spec=wanted.spec, active_revision="r")
-    return Known(row, (Revision(uid="r", name="x-1", deployment="d", spec=at.revision, digest=at.digest),))
+    made = Revision(uid="r", name="x-1", deployment="d", spec=at.revision, digest=at.digest, pins=at.pins)
+    return Known(row, (made,))
 
 
-async def test_a_branch_becomes_its_commit_in_the_revision_and_stays_a_branch_in_the_spec() -> None:
+async def test_a_branch_becomes_its_commit_for_workers_and_stays_a_branch_in_the_spec() -> None:
     asked, hub = pins(NEW)
     wanted = intent(secrets={"HF_TOKEN": "hub/value"})
     look = await asked.look(wanted)
     made = pinned(wanted, None, look)
-    assert made.revision["model"] == {"id": "m", "source": f"hf://org/name@{NEW}/m.gguf"}
-    assert made.spec["model"]["source"] == SOURCE
+    assert made.pins == {"model.source": f"hf://org/name@{NEW}/m.gguf"}
+    assert (made.spec, made.revision) == (wanted.spec, wanted.revision)
+    (group,) = run_spec(made.revision, made.pins)["groups"]
+    assert group["model"] == {"id": "m", "source": f"hf://org/name@{NEW}/m.gguf"}
     assert made.digest != wanted.digest
     assert hub.tokens == ["default-hub"]
     assert warnings(wanted, None, look) == []

@@ -5,7 +5,7 @@ commit (None for a no-op that succeeds) and the answer that is given, and kept u
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from moorage.decide.decision import Draft, Ids, Outcome
@@ -31,6 +31,7 @@ class Intent:
     Args:
         spec: the normalised document.
         revision: its revision part, with `digest`.
+        pins: what of that part may move, as it was looked up; the digest is of both.
     """
 
     namespace: str
@@ -38,6 +39,7 @@ class Intent:
     spec: Mapping[str, Any]
     revision: Mapping[str, Any]
     digest: str
+    pins: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def _propose(draft: Draft, known: Known, intent: Intent, ids: Ids) -> Outcome:
     deployment = known.deployment
     take_over(draft, known.operations, "apply", draft.actor)
     revision = propose(draft, deployment, intent.revision, intent.digest, ids.new("Revision"))
+    draft.set(revision, pins=dict(intent.pins))
     operation = draft.create(
         Operation(
             uid=ids.new("Operation"),
@@ -151,6 +154,7 @@ def _create(intent: Intent, ids: Ids, now: float, actor: str) -> Outcome:
         number=1,
         digest=intent.digest,
         spec=intent.revision,
+        pins=dict(intent.pins),
         **common,
     )
     operation = Operation(

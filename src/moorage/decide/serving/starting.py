@@ -25,7 +25,7 @@ def start(draft: Draft, deployment: Deployment, revision: Revision, ordinal: int
     replica_uid, run_uid = ids.new("Replica"), ids.new("Run")
     common: dict[str, Any] = {"namespace": deployment.namespace, "labels": dict(deployment.labels)}
     of_replica = {"revision": revision.uid, "ordinal": ordinal, "attempt": attempt}
-    spec = {**run_spec(revision.spec), "replica": of_replica}
+    spec = {**run_spec(revision.spec, revision.pins), "replica": of_replica}
     replica = Replica(
         uid=replica_uid,
         name=name,
@@ -82,15 +82,25 @@ GIVEN = ("identity", "drives")
 """What a worker is given, asked for beside its group."""
 
 
-def run_spec(revision: Mapping[str, Any]) -> dict[str, Any]:
-    """The run behind a replica of this revision: one group, of several workers a gang, restarting nothing."""
+SOURCE = "model.source"
+"""Name of the pin of a revision's model."""
+
+
+def run_spec(revision: Mapping[str, Any], pins: Mapping[str, Any]) -> dict[str, Any]:
+    """The run behind a replica of this revision: one group, of several workers a gang, restarting nothing.
+
+    Args:
+        revision: its spec.
+        pins: what of that may move, as it was looked up.
+    """
+    model: Mapping[str, Any] = revision.get("model") or {}
     count = int(dict(revision.get("replicas") or {}).get("workers") or 1)
     group = {
         "name": GROUP,
         "count": count,
         "restart_policy": "Never",
         "runtime": revision.get("runtime") or {},
-        "model": revision.get("model") or {},
+        "model": {**model, "source": pins[SOURCE]} if SOURCE in pins else model,
         "request": request_of(revision.get("resources")),
     }
     together = {"gang": True, "leader": LEADER} if count > 1 else {}
