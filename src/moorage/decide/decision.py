@@ -77,6 +77,11 @@ class Draft:
         """The row as this decision has left it so far."""
         return cast(N, self._rows[like.uid])
 
+    def known(self, kind: type[N], uid: str | None) -> N | None:
+        """The row of this uid and noun, as left so far; None: the snapshot has none."""
+        row = self._rows.get(uid) if uid is not None else None
+        return row if isinstance(row, kind) else None
+
     def of(self, kind: type[N]) -> Iterator[N]:
         """Every row of one noun, as left so far."""
         return (r for r in list(self._rows.values()) if isinstance(r, kind))

@@ -56,7 +56,7 @@ def follow_draining(draft: Draft, snapshot: ServingSnapshot) -> None:
             continue
         left = live_replicas(draft, revision.uid)
         runs = (snapshot.runs.get(r.run) for r in left)
-        if all(r.stopping is not None for r in left) and all(run is None or draft.row(run).cancel for run in runs):
+        if all(run is None or draft.row(run).cancel for run in runs):
             by = revision_row(draft, draft.row(snapshot.deployment).active_revision)
             why = reason("revision.superseded", by=by.name if by else None)
             draft.step(revision, RevisionState.SUPERSEDED, "drained", why)

@@ -17,7 +17,7 @@ def serving_uid(deployment: Deployment) -> str | None:
 
 def revision_row(draft: Draft, uid: str | None) -> Revision | None:
     """The revision as this decision has left it so far."""
-    return next((r for r in draft.of(Revision) if r.uid == uid), None) if uid is not None else None
+    return draft.known(Revision, uid)
 
 
 def candidate_beside(draft: Draft, deployment: Deployment) -> Revision | None:
