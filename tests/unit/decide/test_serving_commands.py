@@ -288,3 +288,21 @@ def test_the_phase_is_the_first_match(
     row = Operation(uid="o", operation=operation, state=OperationState.RUNNING) if operation else None
     revisions = [Revision(uid="c", state=RevisionState.PROVISIONING)]
     assert deployment_phase(deployment, revisions, replicas, row, START) is expected
+
+
+def test_a_deployment_whose_second_replica_fits_nowhere_can_be_stopped() -> None:
+    gpu = {"index": 0, "vendor": "nvidia", "model": "H100", "memory_bytes": 1 << 36}
+    world = World(capacity={"cpu_milli": 8000, "memory_bytes": 1 << 36, "gpus": [gpu]})
+    world.up(spec(replicas={"min": 1, "max": 2}, resources={"gpus": {"count": 1}}))
+    world.command("scale", low=2)
+    world.settle()
+    world.place()
+    second = world.worker_of(world.replicas[1])
+    assert (second.state, second.machine) == (WorkerState.PENDING, None)
+    world.command("stop")
+    world.settle()
+    assert world.worker_of(world.of(Replica)[1]).state is WorkerState.CANCELLED
+    world.exits(world.worker_of(world.of(Replica)[0]), 0)
+    world.settle()
+    assert world.deployment.status is DeploymentStatus.STOPPED
+    assert world.replicas == []
