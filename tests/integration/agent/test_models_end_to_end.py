@@ -117,10 +117,10 @@ async def test_a_model_is_fetched_ahead_pinned_and_evicted_by_people(plane: Whol
     assert [m["state"] for m in begun.json()["models"]] == ["fetching"]
 
     async def cached() -> dict[str, Any] | None:
-        return next((m for m in await models(plane) if m["state"] == "cached" and m["pinned"]), None)
+        return next((m for m in await models(plane) if m["state"] == "cached" and m["names"]), None)
 
     kept = await plane.until(cached, "it is there")
-    assert kept["names"] == [SOURCE]
+    assert (kept["names"], kept["pinned"]) == ([SOURCE], True)
     refused = await ask(plane, "POST", "/machines/box/cache", {"action": "evict", "source": SOURCE})
     assert (refused.status_code, refused.json()["code"]) == (409, "model_pinned")
     assert (await ask(plane, "POST", "/machines/box/cache", {"action": "unpin", "source": SOURCE})).status_code == 200
