@@ -49,6 +49,7 @@ def facts(draw: st.DrawFn) -> Facts:
     return Facts(
         desired=draw(st.integers(0, 70)),
         since=NOW - draw(st.floats(0.0, 1000.0)),
+        grew_at=NOW - draw(st.floats(0.0, 1000.0)),
         no_room=draw(st.none() | st.just("no machine has a free GPU")),
         per_replica=draw(st.none() | st.floats(0.01, 100.0)),
     )
@@ -100,8 +101,8 @@ def test_more_load_never_makes_it_smaller(policy: Policy, load: Load, known: Fac
 @given(policies(), loads(), facts())
 def test_what_it_chose_it_does_not_take_back_on_the_same_load(policy: Policy, load: Load, known: Facts) -> None:
     first = chosen(policy, load, known)
-    again = chosen(policy, load, replace(known, desired=first.desired, since=NOW - 1000.0))
-    settled = chosen(policy, load, replace(known, desired=again.desired, since=NOW - 1000.0))
+    again = chosen(policy, load, replace(known, desired=first.desired, since=NOW - 1000.0, grew_at=NOW - 1000.0))
+    settled = chosen(policy, load, replace(known, desired=again.desired, since=NOW - 1000.0, grew_at=NOW - 1000.0))
     assert settled.desired == again.desired
 
 
@@ -125,7 +126,7 @@ class Replay:
 
     def run(self, seconds: float, tick_s: float = 1.0) -> "Replay":
         draw, ring = random.Random(self.seed), Ring(1.0, 300, 0.0)
-        desired, since, ready, waiting = self.policy.low, 0.0, self.policy.low, 0
+        desired, since, grew_at, ready, waiting = self.policy.low, 0.0, -math.inf, self.policy.low, 0
         starting: list[float] = []
         running: list[float] = []
         for step in range(int(seconds / tick_s)):
@@ -140,11 +141,12 @@ class Replay:
             waiting -= let_in
             self.held[now] = waiting
             ring.put(now, float(waiting + len(running)), float(came))
-            size = choose(self.policy, _seen(ring, self.policy, now), Facts(desired, since), now).desired
+            size = choose(self.policy, _seen(ring, self.policy, now), Facts(desired, since, grew_at), now).desired
             if size != desired:
                 gone = max(0, desired - size)
                 starting = [*starting, *[now + self.start_s] * (size - desired)][: None if size > desired else -gone]
                 ready = min(ready, size)
+                grew_at = now if size > desired else grew_at
                 desired, since = size, now
                 self.sizes.append((now, size))
         return self

@@ -102,7 +102,7 @@ class Deployment(Noun):
     previous_revision: str | None = None
     """the revision that was active before, which a rollback goes back to"""
     scaling: JsonMap | None = None
-    """autoscaling: {desired, since, reason (wire form)}; None: never decided, the limits alone count"""
+    """autoscaling: {desired, since, at, grew_at?, reason (wire form), goodput?}; None: the limits alone count"""
     upstream: JsonMap | None = None
     """of one that was adopted: {url, mode, resource?}"""
 

@@ -63,6 +63,13 @@ def test_it_changes_at_most_once_an_interval() -> None:
     assert (down.desired, down.reason.code, down.until) == (2, "scale.held_cooldown", NOW + 1.0)
 
 
+def test_what_it_grew_for_is_kept_for_the_whole_window() -> None:
+    held = chosen(load(0.0), 4, grew_at=NOW - 299.0)
+    assert (held.desired, held.reason.code, held.until) == (4, "scale.held_cooldown", NOW + 1.0)
+    assert chosen(load(0.0), 4, grew_at=NOW - 300.0).reason.code == "scale.down"
+    assert chosen(load(60.0), 4, grew_at=NOW - 10.0).reason.code == "scale.up", "growing again is not held"
+
+
 def test_the_limits_hold_whatever_was_decided_before_and_whatever_the_load() -> None:
     assert chosen(load(500.0), 6).reason.code == "scale.at_max"
     assert chosen(load(0.0), 1).reason.code == "scale.at_min"

@@ -285,3 +285,17 @@ def test_a_replica_that_it_grew_by_and_that_fails_for_good_ends_nothing_else() -
     assert world.deployment.status is DeploymentStatus.CREATED
     assert [(r.ordinal, r.routed) for r in world.replicas] == [(0, True)], "it is tried again after its back-off"
     assert world.deployment.retry_at is not None
+
+
+def test_what_a_wake_grew_for_is_kept_for_as_long_as_any_other_growth() -> None:
+    """A burst of a second is little in the mean of a window; it counted at once, and may come again."""
+    world = asleep()
+    world.held = 20
+    world.settle()
+    world.bring_up()
+    assert sum(r.routed for r in world.replicas) == 3
+    world.held, world.idle_s = 0, 1.0
+    ask(world, load(1.0))
+    assert scaled(world) == (3, "scale.held_cooldown")
+    ask(world, load(1.0), after_s=300.0)
+    assert scaled(world) == (1, "scale.down")

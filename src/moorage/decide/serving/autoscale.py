@@ -81,6 +81,7 @@ class Facts:
     Args:
         desired: the size as it was last decided.
         since: when it became that size.
+        grew_at: when it last grew; what it grew for (a wake counts at once, a window only in the mean) may come again.
         no_room: what a replica of it waits for that has no place; None: all have one.
         per_replica: requests a second that one replica bears within the SLO, once that is qualified.
         unqualified: why that is not known yet; None: it is, or there is no SLO.
@@ -88,6 +89,7 @@ class Facts:
 
     desired: int
     since: float
+    grew_at: float = -math.inf
     no_room: str | None = None
     per_replica: float | None = None
     unqualified: str | None = None
@@ -207,7 +209,7 @@ def _downwards(case: _Case, down: int) -> Choice:
     if unwatched_s > 0 or to >= size:
         hint = policy.clamp(case.signal.need(case.signal.stable))
         return case.held("scale.held_stability", hint, case.now + max(unwatched_s, case.load.peak_left_s, 1.0))
-    until = case.facts.since + policy.interval_s
+    until = max(case.facts.since + policy.interval_s, case.facts.grew_at + policy.down_after_s)
     if case.now < until:
         return case.held("scale.held_cooldown", to, until)
     why = case.why(f"at most {case.signal.peak:.3g}", policy.down_after_s)

@@ -6,6 +6,7 @@ the history when its code or the size changes. While a revision is rolled out, i
 Called by `cycle` and, for the size of a wake, by `pausing`.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -78,7 +79,12 @@ def _follow_load(draft: Draft, snapshot: ServingSnapshot, policy: Policy) -> Non
     deployment = draft.row(snapshot.deployment)
     kept: Mapping[str, Any] = deployment.scaling or {}
     first = max(initial_scale(deployment.spec), 1)
-    facts = Facts(int(kept.get("desired", first)), float(kept.get("since", draft.now)), _no_room(draft, deployment))
+    facts = Facts(
+        desired=int(kept.get("desired", first)),
+        since=float(kept.get("since", draft.now)),
+        grew_at=float(kept.get("grew_at", -math.inf)),
+        no_room=_no_room(draft, deployment),
+    )
     if policy.slo is not None:
         facts = _with_goodput(draft, snapshot, policy, facts)
         deployment = draft.row(snapshot.deployment)
@@ -152,5 +158,7 @@ def _keep(draft: Draft, deployment: Deployment, choice: Choice) -> None:
         "at": draft.now,
         "reason": choice.reason.to_wire(),
     }
+    if choice.reason.code == "scale.up":
+        scaling["grew_at"] = draft.now
     draft.set(deployment, scaling=scaling)
     draft.note(deployment, choice.reason)
