@@ -197,6 +197,8 @@ class Hub:
         for target in [target for target in self._pools if target not in listed]:
             self._pools[target].retire()
             del self._pools[target]
+        for copy in [copy for copy in self.copies if copy.target not in listed]:
+            copy.abandon()  # no drain waits for an answer that nobody gets
         known = set(self.router.endpoints())
         for endpoint in [endpoint for endpoint in self.stats if endpoint not in known]:
             del self.stats[endpoint]

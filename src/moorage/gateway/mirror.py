@@ -122,7 +122,10 @@ class Copy:
             self._leave()
             raise
         hub.reached(endpoint, target)
-        self._begin(connection)
+        if self._state == _OVER:
+            connection.pool.give(connection, hub.time())
+        else:
+            self._begin(connection)
 
     def _begin(self, connection: "UpstreamConnection") -> None:
         self._upstream = connection
@@ -135,8 +138,8 @@ class Copy:
         self._end("upstream_error")
 
     def abandon(self) -> None:
-        """The process ends."""
-        self._end("client_gone")
+        """Its replica left the table, or the process ends: nobody wants to know any more."""
+        self._end("refused")
 
     # --- where a client would stand (`upstream.Receiver`) ---------------------------------------------------------
 

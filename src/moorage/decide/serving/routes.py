@@ -86,20 +86,17 @@ class Generation:
 class RevisionState:
     """One revision of an endpoint: its replicas in the table, and what was counted of it."""
 
-    __slots__ = ("comparison", "spec", "targets", "traffic", "uid", "uniform")
+    __slots__ = ("comparison", "label", "spec", "targets", "traffic", "uid", "uniform")
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
+        self.label = uid
+        """how people call it: its number once the table told it"""
         self.spec: RevisionSpec | None = None
         self.targets: list[TargetState] = []
         self.uniform = True
         self.traffic = Traffic()
         self.comparison: Comparison | None = None
-
-    @property
-    def label(self) -> str:
-        """How people call it: its number where the table tells it."""
-        return str(self.spec.number) if self.spec is not None else self.uid
 
     @property
     def may_be_named(self) -> bool:
@@ -292,7 +289,9 @@ class EndpointState:
         kept = {uid: state for uid, state in self.revisions.items() if uid in named or uid in running}
         self.revisions = {uid: kept.get(uid) or RevisionState(uid) for uid in (*kept, *sorted(named - set(kept)))}
         for uid, state in self.revisions.items():
-            state.spec = specs.get(uid)
+            state.spec = spec = specs.get(uid)
+            if spec is not None:
+                state.label = str(spec.number)
 
     def _kept(self, known: dict[tuple[str, str, int], TargetState], spec: TargetSpec) -> TargetState:
         state = known.get(_identity(spec))
