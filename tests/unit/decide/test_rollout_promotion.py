@@ -356,6 +356,19 @@ def test_a_revision_that_ended_says_when_nothing_of_it_is_left() -> None:
     assert world.sizes() == {"d1": 1}
 
 
+def test_what_ended_is_not_called_gone_while_its_machine_still_sees_something_of_it() -> None:
+    world = compared()
+    world.compare(errors=30)
+    (replica,) = world.replicas_of("d2")
+    worker = world.worker_of(replica)
+    world.exits(worker, 137, gone=False)
+    world.settle()
+    assert (world.replicas_of("d2"), world.revision("d2").capacity_gone) == ([], False)
+    world.report(worker, gone=True)
+    world.settle()
+    assert world.revision("d2").capacity_gone
+
+
 def test_nothing_to_do_is_no_change_at_all() -> None:
     world = compared()
     assert world.step().change is None
