@@ -1,7 +1,5 @@
 """Operations: leases, attempts, waiting, a person's word, and what goes before what."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -9,57 +7,12 @@ import pytest
 
 from moorage.decide.decision import Draft
 from moorage.decide.serving import cancelling, commands, operation_commands, operations
-from moorage.decide.serving.facts import Facts, Retry, first_steps
-from moorage.decide.serving.snapshot import Holder, ServingSnapshot
+from moorage.decide.serving.facts import Facts, Retry
 from moorage.domain.errors import Conflict, InvalidSpec
 from moorage.domain.nouns import Deployment, Machine, Operation, Revision
 from moorage.domain.states import DeploymentStatus, OperationState, RevisionState
 from tests.serving_world import START, World, spec
-
-ANNA, BERT = Holder("home:anna", 1, START + 30.0), Holder("home:bert", 2, START + 60.0)
-
-
-class Told(World):
-    """One operation whose facts are given by the test."""
-
-    def __init__(self, operation: str = "apply") -> None:
-        super().__init__()
-        self.facts = Facts(0)
-        self.holder: Holder | None = ANNA
-        deployment = Deployment(uid="dep-1", name="gemma", spec=spec())
-        self.rows["dep-1"] = deployment
-        steps = first_steps(operation, 0, self.now)
-        self.rows["op-1"] = Operation(uid="op-1", operation=operation, target="dep-1", actor="person:p", steps=steps)
-
-    @property
-    def operation(self) -> Operation:
-        """The only one."""
-        return self.of(Operation)[0]
-
-    def look(self, facts: Facts | None = None) -> None:
-        """The engine once, under these facts."""
-        self.facts = facts or self.facts
-        snapshot = replace(self.snapshot(), holder=self.holder)
-        draft = Draft(snapshot.rows(), self.now, "controller:serving")
-        with told(self.operation.operation, lambda *_: self.facts):
-            operations.advance(draft, snapshot)
-        decision = draft.decision()
-        self.wake_at = decision.wake_at
-        self.commit(decision.change)
-
-    def word(self, outcome: Any) -> None:
-        """A person's command."""
-        self.commit(outcome.change)
-
-
-@contextmanager
-def told(name: str, facts: Callable[[Draft, ServingSnapshot, Operation], Facts]) -> Iterator[None]:
-    before = operations.FACTS
-    operations.FACTS = {**before, name: facts}
-    try:
-        yield
-    finally:
-        operations.FACTS = before
+from tests.told_operation import BERT, Told
 
 
 def failing(error: str = "no answer") -> Facts:

@@ -127,11 +127,16 @@ def _settle(draft: Draft, snapshot: ServingSnapshot, operation: Operation, facts
         by = current.cancelled_by or "a person"
         CANCELS.get(operation.operation, _nothing)(draft, snapshot, operation, by)
         _cancel(draft, operation, by)
-    elif facts.error is not None:
+    else:
+        if current.state is OperationState.PENDING:  # asked to cancel before it was taken up, and came too far for it
+            _take_up(draft, operation, snapshot.holder)
+        _end_or_go_on(draft, operation, facts, done=done)
+
+
+def _end_or_go_on(draft: Draft, operation: Operation, facts: Facts, *, done: bool) -> None:
+    if facts.error is not None:
         _fail(draft, operation, "failed", reason("op.failed", error=str(facts.error["message"])), facts.error)
     elif done:  # also of one that was asked to cancel: past the point of no return
-        if current.state is OperationState.PENDING:
-            _take_up(draft, operation, snapshot.holder)
         _go_on(draft, operation)
         draft.step(operation, OperationState.SUCCEEDED, "succeeded", reason("op.succeeded"), waiting_reason=None)
     elif facts.attention is not None:
