@@ -42,7 +42,7 @@ class StreamWatch:
     def tokens(self) -> int:
         """Of the output as the stream's usage told it, else its events, save the one that only ends it."""
         told = _USAGE.findall(self._tail)
-        return int(told[-1]) if told else self._events - self._tail.count(_DONE)
+        return (int(told[-1]) if told else 0) or self._events - self._tail.count(_DONE)
 
     def failed(self) -> bool:
         """Whether the server told of an error in the stream, whose status had been sent."""
