@@ -193,10 +193,14 @@ class Loader:
             statement = self._sql.cached(
                 ("names", kind),
                 lambda table=table: sa.select(table.c.namespace, table.c.name, table.c.uid).where(
-                    table.c.live, self._sql.one_of(table.c.name, "names")
+                    # Both, so that an index leads there: by the name alone each group would read the whole table.
+                    table.c.live,
+                    self._sql.one_of(table.c.namespace, "namespaces"),
+                    self._sql.one_of(table.c.name, "names"),
                 ),
             )
-            found = statement.rows(connection, names=self._sql.many({name for _, name in names}))
+            given = {"namespaces": {ns for ns, _ in names}, "names": {name for _, name in names}}
+            found = statement.rows(connection, **{key: self._sql.many(values) for key, values in given.items()})
             for namespace, name, uid in found:
                 group.names[kind, namespace, name] = uid
         if needs.created:

@@ -125,7 +125,7 @@ def warnings(run: Run, machines: Sequence[Machine]) -> tuple[str, ...]:
         run: a run with the spec; it need not exist.
         machines: every machine, in whatever state.
     """
-    here = [_at_its_best(m) for m in machines if m.state is not MachineState.REMOVED]
+    here = [m for m in machines if m.state is not MachineState.REMOVED]
     if not here:
         return ("no machine has joined yet, so it waits until one does",)
     asked = (run.spec.get("placement") or {}).get("machines") or ()
@@ -143,12 +143,12 @@ def _at_its_best(machine: Machine) -> Machine:
 def _warning(run: Run, group: Mapping[str, Any], machines: Sequence[Machine]) -> str | None:
     name = group.get("name") or "worker"
     if group.get("total_gpus") is not None:
-        found = split(group, hosts_of(run, group, machines, {}))
+        found = split(group, hosts_of(run, group, [_at_its_best(m) for m in machines], {}))
         return f"group {name}: {found.message}" if isinstance(found, Reason) else None
     ask = _ask(run, group, _request(group))
     why: Counter[str] = Counter()
     for machine in machines:
-        refused = refusals(ask, Room(machine))
+        refused = refusals(ask, Room(_at_its_best(machine)))
         if not refused:
             return None
         why.update(r.message for r in refused)
