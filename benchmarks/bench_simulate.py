@@ -2,10 +2,12 @@
 
     .venv/bin/python benchmarks/bench_simulate.py [--machines CSV --trace CSV] [--seed 42] [--peers best-fit ...]
 
-Two simulations of the same machines and tasks (`moor simulate` runs the same code):
+Three simulations of the same machines and tasks (`moor simulate` runs the same code):
 
 - `saturated`: tasks drawn from the trace arrive until 130 % of all GPUs is asked for, nothing ends (the method of Weng
   et al., "Beware of Fragmentation", USENIX ATC 2023): GPUs allocated in the end, against each peer in the same run.
+- `pressed`: each task from its creation on for as long as in the trace, but twice, and the clock of creations runs
+  `PACE` times as fast, so that the cluster saturates and empties again: GPUs held while all are asked for.
 - `replay`: from creation to deletion as in the trace: what it takes, and who waited.
 
 The trace is that of openb (1,213 machines, 8,152 tasks; Alibaba cluster-trace-gpu-v2023, CC BY 4.0) where its folder is
@@ -27,6 +29,7 @@ from moorage.sim.workload import Choice, choose
 ROOT = Path(__file__).resolve().parent.parent
 OPENB = ROOT.parent / "shared" / "data"
 SAMPLE = ROOT / "examples" / "traces"
+PACE, SCALE = 100_000.0, 2.0
 PEERS = (Policy.BEST_FIT, Policy.FIRST_FIT, Policy.RANDOM)
 
 
@@ -60,6 +63,21 @@ def saturated(fleet: Sequence[Machine], trace: Trace, peers: Sequence[Policy], s
     return lines
 
 
+def pressed(fleet: Sequence[Machine], trace: Trace, peers: Sequence[Policy], seed: int) -> list[str]:
+    chosen = choose(trace, Choice(scale=SCALE, pace=PACE, seed=seed), 0)
+    held: dict[Policy, float] = {}
+    for policy in (Policy.FGD, *peers):
+        result = played(fleet, chosen, policy, seed=seed, saturate=False)
+        held[policy] = result.allocated_full or 0.0
+        print(
+            f"pressed, {policy}: {held[policy]:,.0f} GPUs held while all are asked for, at most "
+            f"{result.allocated_most:,}; {len(chosen.tasks):,} tasks; {cost(result)}",
+            flush=True,
+        )
+    assert held[Policy.FGD], "the cluster never was full"
+    return [f"RATIO openb_pressed_vs_{peer} {held[Policy.FGD] / held[peer]:.4f} >=1" for peer in peers]
+
+
 def replayed(fleet: Sequence[Machine], trace: Trace, seed: int) -> list[str]:
     result = played(fleet, choose(trace, Choice(), 0), Policy.FGD, seed=seed, saturate=False)
     waited = sum(waits.started for waits in result.waits if (waits.p99_s or 0.0) > 0.0)
@@ -82,10 +100,17 @@ def main() -> None:
     parser.add_argument("--trace", type=Path, default=here[1])
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--peers", nargs="*", type=Policy, default=PEERS)
+    parser.add_argument("--only", choices=["saturated", "pressed", "replay"])
     asked = parser.parse_args()
     print(f"{asked.machines}\n{asked.trace}")
     fleet, trace = machines.load(asked.machines), traces.load(asked.trace)
-    lines = [*saturated(fleet, trace, asked.peers, asked.seed), *replayed(fleet, trace, asked.seed)]
+    lines: list[str] = []
+    if asked.only in (None, "saturated"):
+        lines += saturated(fleet, trace, asked.peers, asked.seed)
+    if asked.only in (None, "pressed"):
+        lines += pressed(fleet, trace, asked.peers, asked.seed)
+    if asked.only in (None, "replay"):
+        lines += replayed(fleet, trace, asked.seed)
     print("\n".join(lines))
 
 

@@ -85,6 +85,7 @@ def run(options: Options, stopped: Callable[[], bool]) -> Report:
         hours=hours(options["hours"]),
         sample=options["sample"],
         scale=options["scale"],
+        pace=options["pace"],
         saturate=options["saturate"],
         limits=options["limits"],
         seed=options["seed"],

@@ -22,6 +22,7 @@ class Choice:
         hours: from and to, since the beginning of the trace; None: to its end.
         sample: each task is played with this probability.
         scale: each task is played so many times (a fraction by chance), at the same moment.
+        pace: the clock of arrivals runs so many times as fast; how long tasks take stays.
         saturate: tasks arrive, in an order drawn anew for each pass over the trace, until `SATURATE_TO` of all GPUs is
             asked for; nothing ends.
         limits: each task declares a time limit of so many times its duration.
@@ -31,6 +32,7 @@ class Choice:
     hours: tuple[float, float | None] = (0.0, None)
     sample: float = 1.0
     scale: float = 1.0
+    pace: float = 1.0
     saturate: bool = False
     limits: float | None = None
     seed: int = 0
@@ -57,6 +59,9 @@ def choose(trace: Trace, choice: Choice, gpus_total: int) -> Trace:
     if choice.scale != 1.0:
         tasks = [task for task in tasks for _ in range(int(choice.scale) + (draw.random() < choice.scale % 1))]
         notes.append(f"Each task is submitted {choice.scale:g} times, at the same moment.")
+    if choice.pace != 1.0:
+        tasks = [replace(task, submit_s=task.submit_s / choice.pace) for task in tasks]
+        notes.append(f"Tasks arrive {choice.pace:g} times as fast as in the trace; each takes as long as there.")
     if not tasks:
         raise InvalidSpec("no task of the trace is left to play", remedy="widen --hours, --sample or --scale")
     if choice.saturate:

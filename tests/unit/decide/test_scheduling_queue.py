@@ -346,6 +346,18 @@ def test_lower_priority_is_stopped_and_its_room_belongs_to_who_it_was_stopped_fo
     assert world.where("urgent", "job0", "thief") == ["a", None, None]
 
 
+def test_work_that_comes_later_does_not_take_freed_room_however_high_its_priority(world: SchedulingWorld) -> None:
+    full(world, (None,))
+    world.submit("urgent", gpu=1, priority=10)
+    world.settle()
+    world.now += 1
+    world.submit("thief", gpu=1, priority=11)
+    world.gone("job0")
+    world.requeue_preempted()
+    world.cycle()
+    assert world.where("urgent", "thief") == ["a", None]
+
+
 def test_victims_that_end_at_different_times_leave_their_room_to_the_preemptor(world: SchedulingWorld) -> None:
     full(world, (None, None))
     world.submit("urgent", gpu=2, priority=10)

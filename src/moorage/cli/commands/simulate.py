@@ -39,6 +39,13 @@ from moorage.cli.session import examples
     show_default=True,
     help="Submit each task so many times.",
 )
+@click.option(
+    "--pace",
+    type=click.FloatRange(0, 1_000_000, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Tasks arrive so many times as fast; how long each takes stays.",
+)
 @click.option("--saturate", is_flag=True, help="Fill the cluster until 130 % of its GPUs are asked for; nothing ends.")
 @click.option("--limits", type=click.FloatRange(1), help="Each task declares so many times its duration as limit.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of every draw.")
