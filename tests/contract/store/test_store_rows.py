@@ -8,6 +8,7 @@ import pytest
 from moorage.domain.changes import Create, Remove, Step, Update
 from moorage.domain.errors import Conflict, IllegalTransition, InvalidSpec, StaleVersion
 from moorage.domain.nouns import KINDS, Deployment, Machine, Operation, Replica, Revision, Run, Worker
+from moorage.store.rows import dumps, image_of, loads, merged, shape_of
 from moorage.store.store import SqlStore
 from tests.contract.store.acting import Clock, change, deployment, moved, new, noted, refused, run, why, worker
 
@@ -220,3 +221,24 @@ async def _trigger(kind: str, source: str, target: str) -> str:
     from moorage.domain.lifecycles import TABLES
 
     return next(r.trigger for r in TABLES[kind].rows if (str(r.source), str(r.target)) == (source, target))
+
+
+async def test_a_field_set_back_to_its_default_comes_back_so_and_takes_no_room(store: SqlStore) -> None:
+    await store.commit(change(new(worker("w1", attempt=2, gpus=(1,)))))
+    await store.commit(
+        change(Update("Worker", "w1", 1, fields={"attempt": 1, "gpus": (), "exit_code": None, "rank": 4}))
+    )
+    row = await store.get(Worker, "w1")
+    assert row is not None
+    assert (row.attempt, row.gpus, row.exit_code, row.rank) == (1, (), None, 4)
+    image = image_of(shape_of(Worker), row, reason="{}", now=1.0)
+    assert loads(image.doc) == {"rank": 4}
+
+
+async def test_a_row_that_says_its_defaults_is_read_and_changed_like_one_that_leaves_them_out(store: SqlStore) -> None:
+    """Earlier releases wrote every field."""
+    shape = shape_of(Worker)
+    old = image_of(shape, worker("w1", rank=4), reason="{}", now=1.0)
+    full = dataclasses.replace(old, doc=dumps({**shape.doc, **loads(old.doc)}))
+    assert loads(merged(full, {"attempt": 1, "epoch": 2}))["epoch"] == 2
+    assert "attempt" not in loads(merged(full, {"attempt": 1}))
