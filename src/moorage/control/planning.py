@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from moorage.control.roomcheck import Room
 from moorage.decide.decision import Outcome
 from moorage.decide.serving import synthetic
-from moorage.decide.serving.commands import Intent, Known, changed_fields
+from moorage.decide.serving.commands import Intent, Known
+from moorage.decide.serving.differences import changed_fields
 from moorage.decide.serving.phase import desired_replicas, initial_scale
 from moorage.decide.serving.rollout.promoting import with_revision
 from moorage.decide.serving.rollout.record import Terms, terms_of

@@ -11,6 +11,7 @@ from typing import Any
 from moorage.decide.decision import Draft, Ids, Outcome
 from moorage.decide.serving.adopted import refuse_adopted
 from moorage.decide.serving.cancelling import refuse_below, take_over
+from moorage.decide.serving.differences import changed_fields
 from moorage.decide.serving.facts import first_steps
 from moorage.decide.serving.keeping import EXTERNAL, refuse_to_keep
 from moorage.decide.serving.pausing import wake as wake_row
@@ -194,22 +195,6 @@ def _lay_live_part(draft: Draft, deployment: Deployment, intent: Intent) -> bool
     draft.note(deployment, reason("deploy.changed", fields=", ".join(fields), by=draft.actor))
     _wake_when_raised(draft, deployment)
     return True
-
-
-def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> list[str]:
-    """Dotted paths whose values differ."""
-    out: list[str] = []
-    for key in sorted({*before, *after}):
-        old, new = before.get(key), after.get(key)
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            out += changed_fields(old, new, f"{path}{key}.")
-        elif _plain(old) != _plain(new):
-            out.append(f"{path}{key}")
-    return out
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _wake_when_raised(draft: Draft, deployment: Deployment) -> None:
