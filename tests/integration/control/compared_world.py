@@ -7,6 +7,7 @@ says.
 import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,8 @@ class Server:
             elif body.get("stream_options") and not model.usage:
                 self._answer(writer, 422, '{"error": "unknown field"}')
             else:
-                await asyncio.sleep(model.delay_s)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(model.released.wait(), model.delay_s)
                 await self._tokens(writer, bool(body.get("stream")), bool(body.get("stream_options")))
         finally:
             model.now -= 1
