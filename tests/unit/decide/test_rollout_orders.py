@@ -145,6 +145,19 @@ def test_the_reject_of_what_is_rejected_already_is_a_no_op() -> None:
     assert world.order("reject", revision="2").change is None
 
 
+def test_the_next_revision_may_be_applied_while_the_rejected_one_is_still_withdrawn() -> None:
+    world = compared(rollout={"strategy": "canary"})
+    world.confirmed = False
+    world.order("reject")
+    world.settle()
+    assert world.operation("reject").state is OperationState.WAITING
+    world.change("d3", rollout={"strategy": "canary"})
+    assert (world.state("d3"), world.operation("reject").state) == ("provisioning", OperationState.WAITING)
+    world.confirmed = True
+    world.settle()
+    assert world.operation("reject").state is OperationState.SUCCEEDED
+
+
 def test_a_reject_wins_over_the_promote_before_it() -> None:
     world = compared(**TWO)
     world.order("promote")

@@ -15,14 +15,30 @@ from moorage.decide.serving.differences import changed_fields
 from moorage.decide.serving.facts import first_steps
 from moorage.decide.serving.keeping import EXTERNAL, refuse_to_keep
 from moorage.decide.serving.pausing import wake as wake_row
-from moorage.decide.serving.rollout import orders
 from moorage.decide.serving.rollout.closing import cancel_candidate
+from moorage.decide.serving.rollout.orders import promote, reject, rollback
 from moorage.decide.serving.rollout.proposing import live_document, propose
 from moorage.decide.serving.rollout.roles import serving_uid
 from moorage.domain.errors import Conflict
 from moorage.domain.nouns import Deployment, Operation, Revision
 from moorage.domain.reasons import reason
 from moorage.domain.states import DeploymentStatus
+
+__all__ = [
+    "Intent",
+    "Known",
+    "apply",
+    "changed_fields",
+    "delete",
+    "operations_by_age",
+    "pause",
+    "promote",
+    "reject",
+    "rollback",
+    "scale",
+    "stop",
+    "wake",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +98,8 @@ def apply(intent: Intent, known: Known | None, ids: Ids, now: float, *, actor: s
     if over and (same is None or same.uid != serving_uid(deployment)):
         raise _other_revision(deployment)
     if same is None or _gives_way(known, same):
-        refuse_below(known.operations, "apply", deployment)
+        # What is rejected is written already: only its withdrawal goes on, which a further candidate does not disturb.
+        refuse_below([o for o in known.operations if o.operation != "reject"], "apply", deployment)
     draft = Draft((deployment, *known.revisions, *known.operations), now, actor)
     changed = _lay_live_part(draft, deployment, intent)
     if same is None:
@@ -324,29 +341,6 @@ def delete(known: Known, ids: Ids, now: float, *, actor: str, keep: bool = False
     if keep:
         draft.set(deployment, ownership=EXTERNAL, upstream={**dict(deployment.upstream or {}), "mode": "traffic"})
     return Outcome(draft.decision().change, {"deployment": deployment.uid, "operation": operation.uid})
-
-
-def promote(
-    known: Known, ids: Ids, now: float, *, actor: str, text: str | None, revision: str | None = None
-) -> Outcome:
-    """A person's word that the candidate takes over (`rollout.orders`)."""
-    return orders.promote(_scene(known), ids, now, actor=actor, text=text, revision=revision)
-
-
-def reject(known: Known, ids: Ids, now: float, *, actor: str, text: str | None, revision: str | None = None) -> Outcome:
-    """A person's word that the candidate ends (`rollout.orders`)."""
-    return orders.reject(_scene(known), ids, now, actor=actor, text=text, revision=revision)
-
-
-def rollback(
-    known: Known, ids: Ids, now: float, *, actor: str, text: str | None = None, to: str | None = None
-) -> Outcome:
-    """Back to a revision that served before (`rollout.orders`)."""
-    return orders.rollback(_scene(known), ids, now, actor=actor, text=text, to=to)
-
-
-def _scene(known: Known) -> orders.Scene:
-    return orders.Scene(known.deployment, known.revisions, known.operations)
 
 
 def _take_over(draft: Draft, known: Known, operation: str, ids: Ids) -> Operation:

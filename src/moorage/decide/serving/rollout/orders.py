@@ -3,8 +3,7 @@
 A word with nothing to be said about is a clear no-op that succeeds: `changed` is False and nothing is written.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from moorage.decide.decision import Draft, Ids, Outcome
 from moorage.decide.serving.cancelling import refuse_below, take_over
@@ -21,16 +20,28 @@ from moorage.domain.reasons import reason
 from moorage.domain.states import DeploymentStatus, RevisionState
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What is there: the deployment, all its revisions, and its open operations, oldest first."""
+class Scene(Protocol):
+    """What is there: the deployment, all its revisions, and its open operations, oldest first (`commands.Known`)."""
 
-    deployment: Deployment
-    revisions: tuple[Revision, ...]
-    operations: tuple[Operation, ...]
+    @property
+    def deployment(self) -> Deployment:
+        """Its row."""
+        ...
+
+    @property
+    def revisions(self) -> tuple[Revision, ...]:
+        """All of them."""
+        ...
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """Open ones."""
+        ...
 
 
-def promote(scene: Scene, ids: Ids, now: float, *, actor: str, text: str | None, revision: str | None) -> Outcome:
+def promote(
+    scene: Scene, ids: Ids, now: float, *, actor: str, text: str | None, revision: str | None = None
+) -> Outcome:
     """The candidate takes over without the guard's word, as soon as it has the replicas that the load needs.
 
     Args:
@@ -60,7 +71,7 @@ def promote(scene: Scene, ids: Ids, now: float, *, actor: str, text: str | None,
     return _done(draft, deployment, candidate, operation)
 
 
-def reject(scene: Scene, ids: Ids, now: float, *, actor: str, text: str | None, revision: str | None) -> Outcome:
+def reject(scene: Scene, ids: Ids, now: float, *, actor: str, text: str | None, revision: str | None = None) -> Outcome:
     """The candidate ends now; the active revision goes on. With no rollout under way: a no-op that succeeds.
 
     Raises:
@@ -81,7 +92,9 @@ def reject(scene: Scene, ids: Ids, now: float, *, actor: str, text: str | None, 
     return _done(draft, deployment, candidate, operation)
 
 
-def rollback(scene: Scene, ids: Ids, now: float, *, actor: str, text: str | None, to: str | None) -> Outcome:
+def rollback(
+    scene: Scene, ids: Ids, now: float, *, actor: str, text: str | None = None, to: str | None = None
+) -> Outcome:
     """Go back to a revision that served before; traffic moves once its capacity is there.
 
     Args:

@@ -51,7 +51,7 @@ def keep(draft: Draft, candidate: Revision, active: Revision | None, decision: G
     last = kept[-1] if kept else None
     if last is not None and _about_the_same(last, wire) and (not always or _same_inputs(last, wire)):
         return str(last["id"])
-    number = int(str(last["id"]).rpartition("/")[2]) + 1 if last is not None else 1
+    number = int(str(last["id"]).rpartition("/")[2]) + 1 if last is not None and "id" in last else len(kept) + 1
     wire |= {"id": f"{candidate.name}/{number}", "at": draft.now}
     draft.set(candidate, decisions=(*kept, wire)[-limits.DECISIONS_KEPT :])
     return str(wire["id"])
