@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moorage.decide.scheduling import whatif
-from moorage.decide.scheduling.assign import Outcome, Why, decide
+from moorage.decide.scheduling.assign import Outcome, Why, begin, decide
 from moorage.decide.scheduling.book import Book
 from moorage.decide.scheduling.cycle import Cycle
 from moorage.decide.scheduling.feasible import mask, refusals
@@ -297,6 +297,19 @@ def test_a_book_kept_up_row_by_row_decides_as_one_built_whole(acts: list[tuple[s
         before = dict(life.world.rows)
         built = life.world.book()
         assert _told(decide(kept, life.world.now)) == _told(decide(built, life.world.now))
+
+
+@MANY
+@given(ACTS)
+def test_work_that_shares_a_look_is_told_what_it_would_be_told_alone(acts: list[tuple[str, Any]]) -> None:
+    life = Life()
+    for word, value in acts:
+        life.act(word, value)
+        book, now = life.world.book(), life.world.now
+        alone = begin(book, now)
+        alone.line.alike[:] = -1
+        alone.walk()
+        assert _told(decide(book, now)) == _told(alone.outcome())
 
 
 def _told(outcome: Outcome) -> Any:

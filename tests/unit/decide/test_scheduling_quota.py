@@ -34,6 +34,15 @@ def test_what_would_exceed_the_quota_waits_with_the_sum_and_what_comes_after_it_
     assert world.params("second") == {"resource": "gpus", "used": 3, "asked": 2, "limit": 3, "gang": False}
 
 
+def test_what_waits_alike_for_a_quota_is_told_what_is_in_use_at_its_own_turn(world: SchedulingWorld) -> None:
+    world.limits = {"a": {"gpus": 3}}
+    for n, gpu in enumerate((2, 2, 1, 2)):
+        in_a(world, f"job{n}", gpu=gpu)
+    cycle = world.cycle()
+    told = {w.unit.run.name: w.full.first.used for w in cycle.outcome.waits if w.full is not None}
+    assert told == {"job1": 2, "job3": 3}
+
+
 def test_a_gang_waits_for_its_whole_sum_and_is_never_started_in_part(world: SchedulingWorld) -> None:
     world.limits = {"a": {"gpus": 8}}
     in_a(world, "small")

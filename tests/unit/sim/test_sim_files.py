@@ -139,6 +139,11 @@ def test_hours_choose_a_stretch_that_begins_at_zero() -> None:
     assert found[0].submit_s == 0
 
 
+def test_a_pace_brings_tasks_sooner_and_leaves_them_as_long_as_they_are() -> None:
+    found = choose(TRACE, Choice(pace=10.0), 8).tasks
+    assert [(task.submit_s, task.duration_s) for task in found] == [(n * 360.0, 60.0) for n in range(60)]
+
+
 def test_a_sample_and_copies_are_the_same_for_the_same_seed() -> None:
     choice = Choice(sample=0.5, scale=2.5, seed=3)
     found = choose(TRACE, choice, 8).tasks
