@@ -1,8 +1,10 @@
 """What the model cache of a machine may never do, and who waits for whom; against a played hub, on a real disk."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -111,6 +113,28 @@ async def test_the_last_who_leaves_ends_the_fetch_and_what_came_stays(make) -> N
     hub.go_on.set()
     assert (await have(cache, f"hf://o/n@{OLD}")).is_dir()
     assert not await cache.partials()
+
+
+async def test_a_model_that_became_whole_while_everybody_left_is_known(
+    make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub, begun, go_on = PlayedHub(), threading.Event(), threading.Event()
+    cache, finish = make(hub), Shelf.finish
+
+    def slowly(shelf: Shelf, *args: Any, **more: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return finish(shelf, *args, **more)
+
+    monkeypatch.setattr(Shelf, "finish", slowly)
+    leaves = asyncio.create_task(have(cache, f"hf://o/n@{OLD}"))
+    assert await asyncio.to_thread(begun.wait, 60)
+    leaves.cancel()
+    go_on.set()
+    await asyncio.gather(leaves, return_exceptions=True)
+    assert [e.source.revision for e in cache.entries] == [OLD]
+    await have(cache, f"hf://o/n@{OLD}")
+    assert len(hub.fetches) == 1
 
 
 async def test_a_fetch_in_which_nothing_comes_is_given_up_by_who_has_waited_long_enough(make) -> None:

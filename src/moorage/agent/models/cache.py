@@ -256,8 +256,12 @@ class ModelCache:
             files = await fetch.files()
             restricted = fetch.plan is not None and fetch.plan.restricted
             now = self._clock.now()
-            entry = await asyncio.to_thread(self._shelf.finish, fetch.source, files, now=now, restricted=restricted)
-            self._entries[key] = entry
+            finish = asyncio.to_thread(self._shelf.finish, fetch.source, files, now=now, restricted=restricted)
+            finishing = asyncio.ensure_future(finish)
+            try:
+                await asyncio.shield(finishing)
+            finally:  # also where everybody has left meanwhile: what lies on disk is known
+                self._entries[key] = entry = await finishing
             self._log.info("model fetched", model=str(fetch.source), bytes=entry.size)
             return entry
         except SourceError:
