@@ -56,17 +56,20 @@ def test_a_candidate_begins_at_its_own_place_in_the_queue_and_never_at_that_of_t
 
 
 def test_a_lost_replica_of_the_active_revision_is_not_replaced_by_the_candidates() -> None:
-    world = RolloutWorld().serve()
-    world.change()
-    world.add_machine("other")
-    (machine,) = [m for m in world.of(type(world.rooms()[0].machine)) if m.name == "m0"]
-    world.now += 31.0
-    world.watch(machine)
-    world.settle()
-    lost = next(r for r in world.replicas_of("d1") if r.ready_at is not None)
+    parts = {"resources": {"cpu": 1.0}, "rollout": {"auto": False}}
+    world = RolloutWorld(machines=2, capacity={"cpu_milli": 1000}).serve(**parts)
+    world.change(**parts)
     world.bring_up()
-    ordinals = [(r.ordinal, r.status) for r in world.of(Replica) if r.revision == lost.revision]
-    assert len(ordinals) == 2
+    (lost,), (candidate,) = world.replicas_of("d1"), world.replicas_of("d2")
+    here, there = (world.worker_of(r).machine for r in (lost, candidate))
+    assert (here != there, candidate.ordinal) == (True, lost.ordinal)
+    world.now += 31.0
+    world.beat(world.rows[there or ""])  # type: ignore[arg-type]  # a machine
+    world.watch(world.rows[here or ""])  # type: ignore[arg-type]  # a machine
+    world.settle()
+    assert world.worker_of(lost).state == "Down"
+    assert [r.status for r in world.of(Replica) if r.uid == lost.uid] == [ReplicaStatus.RUNNING]
+    assert world.sizes()["d1"] == 2  # the one that may come back, and its replacement
 
 
 # One change
