@@ -299,3 +299,22 @@ def test_what_a_wake_grew_for_is_kept_for_as_long_as_any_other_growth() -> None:
     assert scaled(world) == (3, "scale.held_cooldown")
     ask(world, load(1.0), after_s=300.0)
     assert scaled(world) == (1, "scale.down")
+
+
+def test_while_a_candidate_is_tried_the_active_revision_scales_and_the_candidate_keeps_its_size() -> None:
+    world = served()
+    world.apply(spec(**SCALES), digest="d2")
+    world.settle()
+    world.bring_up()
+    active, candidate = world.deployment.active_revision, world.deployment.candidate_revision
+    assert candidate is not None
+    ask(world, load(20.0))
+
+    def sizes() -> dict[str | None, int]:
+        return {
+            uid: sum(r.revision == uid and r.stopping is None for r in world.replicas) for uid in (active, candidate)
+        }
+
+    assert sizes() == {active: 3, candidate: 1}
+    ask(world, load(0.0), after_s=301.0)
+    assert sizes() == {active: 1, candidate: 1}
