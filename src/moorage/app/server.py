@@ -27,13 +27,13 @@ from uvicorn.server import ServerState
 from moorage.api.app import create_app
 from moorage.api.auth import Auth, StaticTokens
 from moorage.api.deps import ApiDeps, ApiSettings
+from moorage.app.leading import Parts, loops_of
 from moorage.clock import SystemClock
 from moorage.control.accounts import GpuAccounts
 from moorage.control.admit import Admission
 from moorage.control.authority import Authority
 from moorage.control.caches import CacheAsking
 from moorage.control.claims import ClaimAsking
-from moorage.control.comparing import Comparing
 from moorage.control.credentials import Credentials
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import Drives
@@ -44,16 +44,12 @@ from moorage.control.inventory import StockAsking
 from moorage.control.leader import Leadership
 from moorage.control.logrelay import LogRelay
 from moorage.control.loops import Loops
-from moorage.control.machines import MachinesStep
 from moorage.control.observe import Observation
 from moorage.control.pinning import Pins
 from moorage.control.provisions import Provisions
 from moorage.control.routing import Publisher
-from moorage.control.running import RunsStep
 from moorage.control.scheduling import SchedulingStep
 from moorage.control.sealing import Sealer
-from moorage.control.serving import ServingStep
-from moorage.control.upstreams import UpstreamsStep
 from moorage.control.vault import Vault
 from moorage.control.work import WorkBoard
 from moorage.decide.running.liveness import LeaseTimes
@@ -152,24 +148,12 @@ async def build(config: ServerConfig) -> Graph:
     copies = DriveRelay(clock, lambda: ids.new("Operation"))
     stock, claims, caches = StockAsking(clock), ClaimAsking(clock), CacheAsking(clock)
     board = WorkBoard(store, clock, relay, execs, copies, stock=stock, claims=claims, caches=caches)
-    times = LeaseTimes(late_s=config.machine_ttl_s * LATE_SHARE, ttl_s=config.machine_ttl_s)
     scheduling = SchedulingStep(store, clock)
     accounts = GpuAccounts(store, clock, scheduling.keeper)
-    loops = Loops(
-        store,
-        clock,
-        publisher=publisher,
-        board=board,
-        serving=ServingStep(store, clock, ids, publisher, lambda: leadership.lease),
-        runs=RunsStep(store, clock, ids),
-        scheduling=scheduling,
-        machines=MachinesStep(store, clock, times),
-        upstreams=UpstreamsStep(
-            store, clock, http, traffic=publisher, claims=claims, new_id=lambda: ids.new("Operation")
-        ),
-        comparing=Comparing(store, clock, direct, publisher),
-        ttl_s=config.machine_ttl_s,
-        check=accounts.check,
+    loops = loops_of(
+        LeaseTimes(late_s=config.machine_ttl_s * LATE_SHARE, ttl_s=config.machine_ttl_s),
+        Parts(store, clock, ids, publisher, board, scheduling, leadership, claims, http, direct),
+        accounts.check,
     )
     observation = _observation(config, store, clock, ids=ids, board=board, loops=loops, publisher=publisher)
     credentials = Credentials(store, clock)
