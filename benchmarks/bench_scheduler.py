@@ -21,6 +21,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -233,7 +234,7 @@ def why(book: Book) -> tuple[float, float]:
     """Seconds of CPU of the answer to `moor why` of runs deep in the queue, proposals included: median and most."""
     entries = list(book.queue)
     deep = entries[len(entries) * 7 // 10 :: max(1, len(entries) // 40)]
-    times = [cpu_s(lambda entry=entry: waiting_answer(book, entry, NOW))[0] for entry in deep]
+    times = [cpu_s(partial(waiting_answer, book, entry, NOW))[0] for entry in deep]
     return statistics.median(times), max(times)
 
 
