@@ -315,6 +315,18 @@ def test_in_the_window_a_promoted_one_that_crashes_and_leaves_nothing_is_sent_ba
     assert world.revision("d2").decisions[-1]["reasons"][0]["code"] == "candidate_not_ready"
 
 
+def test_in_the_window_clients_are_measured_also_where_nothing_could_be_sent() -> None:
+    parts = {**TWO, "model": {}}
+    world = compared(**parts)
+    assert world.state("d2") is RevisionState.PROMOTING
+    world.met("d1", source="gw/1/x", requests=200)
+    world.bring_up()
+    assert world.state("d2") is RevisionState.ACTIVE
+    world.met("d2", source="gw/1/y", requests=200, errors=60)
+    world.settle()
+    assert world.operation("rollback").revision == world.revision("d1").uid
+
+
 def test_in_the_window_no_data_sends_nothing_back_and_after_it_nothing_does() -> None:
     world = in_window()
     world.advance(299.0)
