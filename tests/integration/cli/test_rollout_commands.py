@@ -1,6 +1,10 @@
 """`moor rollout`, `promote`, `reject`, `rollback` and plans of rollouts, against an API of canned answers."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,9 +110,7 @@ def test_json_is_the_rollout_exactly(api: StubApi, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out) == rollout(unknown=1)
 
 
-@pytest.mark.parametrize(
-    ("identical", "words"), [(True, "byte for byte the stored"), (False, "NOT the stored one")]
-)
+@pytest.mark.parametrize(("identical", "words"), [(True, "byte for byte the stored"), (False, "NOT the stored one")])
 def test_explaining_says_whether_the_replay_is_the_stored_decision(
     identical: bool, words: str, api: StubApi, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,3 +192,34 @@ def test_a_plan_that_cannot_be_made_fails_and_guesses_nothing(
     assert main(["plan", "-f", str(path)], api.env) == 5
     shown = capsys.readouterr()
     assert (shown.out, "cannot read the store" in shown.err) == ("", True)
+
+
+def test_ctrl_c_of_an_apply_prints_the_command_that_watches_that_very_apply(api: StubApi, tmp_path: Path) -> None:
+    path = tmp_path / "gemma.yaml"
+    path.write_text('kind: Deployment\nname: gemma\nruntime: {command: [serve, "{port}"]}\n')
+    found = api.deployment("gemma", phase="UPDATING", promotion_in_progress=True, rollout=rollout())
+    answer = {"deployment": found, "revision": "rev-2", "operation": "op-7", "changed": True}
+    api.answers[f"PUT {BASE}"] = (200, answer)
+    api.answers["GET /operations/op-7"] = (200, {"kind": "Operation", "id": "op-7", "state": "running"})
+    command = [sys.executable, "-m", "moorage.cli.main", "apply", "-f", str(path), "--wait"]
+    env = {**os.environ, **api.env, "PYTHONUNBUFFERED": "1"}
+    watching = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    assert watching.stderr is not None
+    while "is compared with revision 1" not in (line := watching.stderr.readline()):
+        assert line, "it ended before it watched"
+    watching.send_signal(signal.SIGINT)
+    _, told = watching.communicate(timeout=90)
+    assert (watching.returncode, "moor operations watch op-7" in told) == (130, True)
+
+
+def test_a_delete_that_is_not_waited_for_tells_how_to_watch_it(
+    api: StubApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.answers[f"DELETE {BASE}"] = (202, {"deployment": "dep-gemma", "operation": "op-9"})
+    assert main(["delete", "gemma", "--yes"], api.env) == 0
+    assert "moor operations watch op-9" in capsys.readouterr().out
+
+
+def test_an_adopted_server_is_left_running_only_under_its_one_typed_name(api: StubApi) -> None:
+    assert main(["delete", "gemma", "llama", "--yes", "--keep-resources", "gemma"], api.env) == 2
+    assert api.sent("DELETE") == []
