@@ -1,9 +1,12 @@
 """A new revision takes over: what serves goes on until the very change that promotes, and nothing is ever too many."""
 
+import json
+
 import pytest
 
 from moorage.decide.serving import commands
 from moorage.decide.serving.cycle import decide
+from moorage.decide.serving.guard import replay
 from moorage.decide.serving.operation_commands import cancel
 from moorage.decide.serving.rollout.record import rollout_of
 from moorage.domain.changes import Update
@@ -137,6 +140,35 @@ def test_the_decision_that_promotes_is_kept_with_its_evidence_and_named_in_the_h
     assert revision.reason is not None
     assert revision.reason.params["decision"] == last["id"]
     assert [d["verdict"] for d in revision.decisions] == ["WAIT", "ACCEPT"]
+
+
+def test_what_was_seen_after_it_was_accepted_is_in_the_decision_that_promotes() -> None:
+    world = compared(**THREE)
+    world.compare(requests=40)
+    world.met("d1", requests=60)
+    world.met("d2", requests=60)
+    world.bring_up()
+    assert world.state("d2") is RevisionState.ACTIVE
+    kept = world.revision("d2").decisions
+    assert [(d["verdict"], d["evidence"]["candidate"]["requests"]) for d in kept[-2:]] == [
+        ("ACCEPT", 40),
+        ("ACCEPT", 60),
+    ]
+    assert len({d["id"] for d in kept}) == len(kept)
+
+
+def test_every_kept_decision_is_worked_out_again_from_its_own_inputs() -> None:
+    world = compared(**THREE)
+    world.compare(requests=40)
+    world.bring_up()
+    world.change("d3", **THREE)
+    world.bring_up()
+    world.compare(errors=30)
+    kept = [d for r in world.of(Revision) for d in r.decisions if d["evidence"]["active"] is not None]
+    assert {d["verdict"] for d in kept} == {"WAIT", "ACCEPT", "REJECT"}
+    for decision in kept:
+        stored = json.loads(json.dumps(dict(decision)))
+        assert json.dumps(replay(stored), sort_keys=True) == json.dumps(stored, sort_keys=True)
 
 
 def test_what_was_accepted_and_is_not_accepted_any_more_is_looked_at_again() -> None:
