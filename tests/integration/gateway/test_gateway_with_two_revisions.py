@@ -321,3 +321,35 @@ async def test_a_replica_that_accepts_and_never_answers_keeps_nobody_from_the_ot
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def test_a_replica_that_is_scaled_away_is_told_with_its_stream_until_that_ends(
+    rig: Rig, server: ModelServer, second_server: ModelServer
+) -> None:
+    """ai-dynamo/dynamo#13559: a downscale aborted all streams five seconds after SIGTERM."""
+    going_on = asyncio.Event()
+
+    async def stream(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(EVENTS)
+        await chunk(writer, "one")
+        await going_on.wait()
+        await chunk(writer, "[DONE]")
+        writer.write(b"0\r\n\r\n")
+
+    server.handler = second_server.handler = stream
+    rig.serve(server, second_server)
+    clients = [await rig.connect() for _ in range(2)]
+    for client in clients:
+        client.send(post(stream=True))
+        assert (await client.head()).status == 200
+    assert report(rig).endpoints[0].replicas == {"r-0": 1, "r-1": 1}
+    rig.serve(server)
+    for _ in range(3):  # other tables come while it drains
+        rig.serve(server)
+    told = report(rig).endpoints[0]
+    assert told.replicas == {"r-0": 1, "r-1": 1}
+    assert set(told.oldest_s) == {"r-1"}
+    going_on.set()
+    for client in clients:
+        assert b"[DONE]" in await asyncio.wait_for(client.reader.readuntil(b"0\r\n\r\n"), 60)
+    await until(lambda: report(rig).endpoints[0].replicas == {})
