@@ -6,8 +6,9 @@ Three simulations of the same machines and tasks (`moor simulate` runs the same 
 
 - `saturated`: tasks drawn from the trace arrive until 130 % of all GPUs is asked for, nothing ends (the method of Weng
   et al., "Beware of Fragmentation", USENIX ATC 2023): GPUs allocated in the end, against each peer in the same run.
-- `pressed` (only if asked for, it takes long): each task from its creation on for as long as in the trace, but twice, and the clock of creations runs
-  `PACE` times as fast, so that the cluster saturates and empties again: GPUs held while all are asked for.
+- `pressed` (only if asked for, it takes long): each task twice, from its creation on for as long as in the trace, while
+  the clock of creations runs `PACE` times as fast, so that the cluster saturates and empties again: GPUs held while all
+  are asked for.
 - `replay`: from creation to deletion as in the trace: what it takes, and who waited.
 
 The trace is that of openb (1,213 machines, 8,152 tasks; Alibaba cluster-trace-gpu-v2023, CC BY 4.0) where its folder is
