@@ -29,6 +29,10 @@ EXPECTED_PATHS = {
     "/api/v1/machines": {"get"},
     "/api/v1/machines/{name}": {"get", "delete"},
     "/api/v1/machines/{name}/history": {"get"},
+    "/api/v1/machines/{name}/cache": {"get", "post"},
+    "/api/v1/inventory": {"get"},
+    "/api/v1/orphans": {"get"},
+    "/api/v1/namespaces/{ns}/deployments/{name}/adopt": {"post"},
     "/api/v1/machines/{name}/cordon": {"post"},
     "/api/v1/machines/{name}/uncordon": {"post"},
     "/api/v1/machines/{name}/drain": {"post"},
@@ -63,7 +67,10 @@ EXPECTED_PATHS = {
     "/api/v1/tokens/join": {"post"},
     **{
         f"/api/v1/agent/{what}": {"post"}
-        for what in ("join", "reconcile", "heartbeat", "report", "logs/{id}", "secrets", "identity")
+        for what in (
+            *("join", "reconcile", "heartbeat", "report", "logs/{id}", "secrets", "identity"),
+            *("inventory/{id}", "claims/{id}", "caches/{id}"),
+        )
     },
     "/api/v1/agent/work": {"get"},
     "/api/v1/routing/table": {"get"},
