@@ -45,6 +45,8 @@ class FleetKeeper:
         self._book = Book()
         self._runs: dict[str, Run] = {}
         self._held: dict[str, list[Holding]] = {}
+        self._where: dict[str, str] = {}
+        """worker -> the machine on which something is held for it"""
         self._machines: set[str] = set()
         self._workers: set[str] = set()
         self._changed_runs: set[str] = set()
@@ -110,9 +112,7 @@ class FleetKeeper:
     async def _build(self) -> None:
         waiting = await self._store.find(Worker, state=WorkerState.PENDING)
         lost = await self._store.find(Worker, state=(WorkerState.FAILED, WorkerState.DOWN)) if waiting else []
-        self._held = {}
-        for holding in await self._store.holdings():
-            self._held.setdefault(str(holding["machine"]), []).append(holding)
+        await self._load_all_held()
         known = {w.uid: w for w in (*waiting, *lost)}
         missing = sorted({str(h["worker"]) for here in self._held.values() for h in here} - known.keys())
         known |= {w.uid: w for w in (await self._store.find(Worker, uid=missing) if missing else ())}
@@ -176,16 +176,30 @@ class FleetKeeper:
 
     async def _load_held(self, machines: set[str]) -> None:
         if len(machines) > MACHINES_AT_ONCE:
-            self._held = {}
-            for holding in await self._store.holdings():
-                self._held.setdefault(str(holding["machine"]), []).append(holding)
+            await self._load_all_held()
             return
         for uid in machines:
-            self._held[uid] = list(await self._store.holdings(uid))
+            self._hold(uid, list(await self._store.holdings(uid)))
+
+    async def _load_all_held(self) -> None:
+        self._held, self._where = {}, {}
+        for holding in await self._store.holdings():
+            self._held.setdefault(str(holding["machine"]), []).append(holding)
+        for uid, here in self._held.items():
+            self._where |= {str(h["worker"]): uid for h in here}
+
+    def _hold(self, machine: str, here: list[Holding]) -> None:
+        """What is held on one machine now, in place of what was."""
+        for before in self._held.pop(machine, ()):
+            if self._where.get(str(before["worker"])) == machine:
+                del self._where[str(before["worker"])]
+        if here:
+            self._held[machine] = here
+            self._where |= {str(h["worker"]): machine for h in here}
 
     def _put_machine(self, machine: Machine, rows: Mapping[str, Worker]) -> None:
         if machine.state is MachineState.REMOVED:
-            self._held.pop(machine.uid, None)
+            self._hold(machine.uid, [])
         held = self._held.get(machine.uid, [])
         if self._book.limits:
             self._book.usage.put(machine.uid, held)
@@ -199,15 +213,14 @@ class FleetKeeper:
         return owners_of(worker, run) if worker is not None and run is not None else ()
 
     async def _put_workers(self, workers: Iterable[Worker]) -> None:
-        holding = {str(h["worker"]): uid for uid, here in self._held.items() for h in here}
         replicas: set[str] = set()
         now = self._clock.now()
         for worker in workers:
             run = self._runs.get(worker.run)
-            if worker.uid not in holding and (worker.ended_at or now) < now - LOST_S:
+            if worker.uid not in self._where and (worker.ended_at or now) < now - LOST_S:
                 self._book.forget(worker.uid)
                 continue
-            self._book.worker(worker, run, holding.get(worker.uid))
+            self._book.worker(worker, run, self._where.get(worker.uid))
             if worker.uid in self._book.ended and worker.deployment is not None:
                 replicas.add(worker.deployment)
         await self._load_retries(replicas | {w.deployment for w in self._book.ended.values() if w.deployment})
