@@ -167,6 +167,18 @@ def test_a_canary_without_steps_is_promoted_when_it_is_accepted() -> None:
     assert world.state("d2") is RevisionState.ACTIVE
 
 
+def test_behind_its_last_step_a_canary_that_a_person_promotes_rests_there() -> None:
+    world = ready("canary", steps=[50], auto=False)
+    world.compare(source="gw")
+    world.advance(60.0)
+    world.settle()
+    assert world.step().change is None
+    assert (rollout(world).step, rollout(world).deadline, world.state("d2")) == (1, None, RevisionState.EVALUATING)
+    world.order("promote")
+    world.settle()
+    assert world.state("d2") is RevisionState.ACTIVE
+
+
 def test_a_person_skips_the_steps() -> None:
     world = ready("canary")
     world.order("promote")

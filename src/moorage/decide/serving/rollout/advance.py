@@ -160,7 +160,8 @@ def _may_go_on(draft: Draft, deployment: Deployment, active: Revision, rollout: 
     if rollout.strategy == "canary" and serves and not _last_step_over(draft, deployment, rollout, terms):
         return False
     if not terms.auto:
-        draft.set(deployment, rollout=rollout.but(deadline=None).to_wire())
+        now = rollout_of(draft.row(deployment)) or rollout  # its last step may just have been noted
+        draft.set(deployment, rollout=now.but(deadline=None).to_wire())
         return False
     return True
 
