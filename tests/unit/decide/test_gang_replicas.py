@@ -82,7 +82,7 @@ def test_all_of_its_workers_are_made_at_once_and_none_is_placed_unless_all_fit()
     world.settle()
     why = world.replicas[0].reason
     assert why is not None
-    assert (why.code, "gang" in why.message) == ("replica.queued", True)
+    assert (why.code, "3 workers" in why.message) == ("replica.queued", True), "it asks for all of them at once"
     world.add_machine("m2", capacity={"cpu_milli": 4000})
     world.place()
     assert len({w.machine for w in workers(world)}) == 3

@@ -78,7 +78,7 @@ namespace.removed namespace.set node.outside_pool quota.removed quota.set
 worker.placed prepare.started gang.barrier_open worker.returned worker.late_report worker.deleted run.deleted
 ready.waiting ready.failed ready.wrong_model ready.request_failed ready.timed_out ready.stalled ready.passed
 live.failing live.failed node.no_engine node.no_mounts node.port_taken node.ports_spent machine.agent_restarted
-deploy.unready run.stopping
+deploy.unready run.stopping scale.steady scale.undecided gang.ended
 deploy.ready deploy.pausing deploy.pause_aborted deploy.changed replica.not_ready replica.stopped replica.deleted
 revision.deleted op.started op.step_done op.deleted worker.gone worker.earlier_ended
 exec.started run.cancel_requested run.changed run.deleting run.expired run.schedule_made run.schedule_skipped
