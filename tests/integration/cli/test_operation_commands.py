@@ -111,6 +111,12 @@ def test_a_cancel_is_sent_under_its_key(api: StubApi) -> None:
     assert api.sent("POST")[0]["headers"]["idempotency-key"] == "k"
 
 
+def test_a_cancel_of_what_was_cancelled_says_that_it_is(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers["POST /operations/op-1/cancel"] = (202, {"operation": "op-1", "state": "cancelled"})
+    assert main(["operations", "cancel", "op-1"], api.env) == 0
+    assert "cancelled already" in capsys.readouterr().out
+
+
 def test_ctrl_c_ends_only_the_watching_and_prints_the_command_that_resumes(api: StubApi) -> None:
     operation(api, "running")
     command = [sys.executable, "-m", "moorage.cli.main", "operations", "watch", "op-1"]

@@ -96,7 +96,9 @@ def cancel(session: Session, *, uid: str, key: str | None) -> None:
     revision is stopped. A stop, delete or reject is written first and cannot be cancelled.
     """
     answer = session.client.operations.cancel(uid, key=key)
-    session.show_text(answer, lambda: f"{uid}: asked to end; watch it with  moor operations watch {uid}")
+    over = answer.get("state") if answer.get("state") in OVER else None
+    told = f"{over} already" if over else f"asked to end; watch it with  moor operations watch {uid}"
+    session.show_text(answer, lambda: f"{uid}: {told}")
 
 
 @operations.command(

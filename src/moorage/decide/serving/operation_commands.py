@@ -20,7 +20,7 @@ def cancel(operation: Operation, now: float, *, actor: str) -> Outcome:
     """
     answer = {"operation": operation.uid}
     if operation.cancel_requested:
-        return Outcome(None, answer)
+        return Outcome(None, {**answer, "state": str(operation.state)})
     if operation.state not in OPEN_OPERATION:
         raise Conflict(
             f"operation {operation.uid} is over ({operation.state})",
