@@ -62,7 +62,7 @@ replica.draining[streams] replica.drained replica.scaled_down replica.replaced[b
 replica.machine_drained[machine] replica.barrier_timeout replica.failed[reason]
 
 revision.created revision.provisioning revision.evaluating revision.promoting revision.promoted revision.draining
-revision.superseded revision.rolled_back[to] revision.rejected[decision] revision.failed[why] revision.cancelled[by]
+revision.superseded revision.rolled_back[to] revision.rejected[decision?] revision.failed[why] revision.cancelled[by]
 revision.lost_ready revision.decision_stale revision.capacity_gone
 
 op.created op.leased op.lease_lost op.resumed[step] op.waiting[why] op.retry[at,error] op.attempts_exhausted
@@ -83,6 +83,9 @@ deploy.ready deploy.pausing deploy.pause_aborted deploy.changed replica.not_read
 revision.deleted op.started op.step_done op.deleted worker.gone worker.earlier_ended
 exec.started run.cancel_requested run.changed run.deleting run.expired run.schedule_made run.schedule_skipped
 run.scheduled stop.disconnected
+deploy.adopted deploy.upstream_ready deploy.upstream_unready deploy.upstream_gone deploy.upstream_stays
+deploy.canary deploy.window_over revision.scored replica.candidate replica.revision_over op.certain
+model.fetched node.no_models
 machine.gpu_faulty machine.gpu_at_risk machine.gpu_foreign machine.gpu_ok machine.pressure machine.pressure_over
 worker.gpu_fault worker.gpu_ok
 """
