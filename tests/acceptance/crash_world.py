@@ -1,14 +1,13 @@
 """An installation whose control plane is started by the test and killed at one commit after the other.
 
 The agent and the gateway are those of a `moor up`, whose supervisor is killed (which takes nothing down); the server
-is `tests/servers/crashing_server.py`, started again by the test after each crash. Used by `test_every_step_crashes`.
+is `tests/servers/crashing_server.py`, which starts again after each crash. Used by `test_every_step_crashes`.
 """
 
 import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import httpx
 
 from moorage.client import Client
 from moorage.runners.shimming import procfs
-from tests.acceptance.installation import FAKE, Installation, alive, until
+from tests.acceptance.installation import FAKE, PATIENCE_S, Installation, alive, until
 
 SERVER, SUPERVISOR = "moorage.app.server", "moorage.app.supervisor"
 PROGRAM = Path(__file__).parents[1] / "servers" / "crashing_server.py"
@@ -52,46 +51,27 @@ class CrashWorld:
         installation.kill_part(SERVER)
         self._config = home / "run" / "server.json"
         self._log = (home.parent / "server.log").open("ab")
-        self.crashes = 0
         self.previous = ""
         self.number = 0
-        self.process = self._start()
-        self._closing = False
-        self.died: list[int] = []
-        """exit codes other than of a crash that was ordered"""
-        self._keeper = threading.Thread(target=self._keep_up, daemon=True)
-        self._keeper.start()
-        self.client = Client(home=home)
-        self.answers()
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, str(PROGRAM), "--config", str(self._config)],
             env={**os.environ, "CRASH_FILE": str(self.order)},
             stdout=self._log,
             stderr=self._log,
+            start_new_session=True,
         )
+        self.client = Client(home=home)
+        self.answers()
 
     def close(self) -> None:
         """End all: first what reports to the server, then the server itself."""
         self.order.unlink(missing_ok=True)
-        self.installation.down()
-        self._closing = True
-        self.process.terminate()
-        self._keeper.join()
-        self._log.close()
-
-    def _keep_up(self) -> None:
-        """Start it again each time it has crashed, at once, as a supervisor would."""
-        while True:
-            code = self.process.wait()
-            if self._closing:
-                return
-            if code != -signal.SIGKILL:
-                self.died.append(code)
-                return
-            self.crashes += 1
-            self.process = self._start()
+        try:
+            self.installation.down()
+        finally:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            self.process.wait(PATIENCE_S)
+            self._log.close()
 
     def answers(self) -> None:
         """Wait until it does."""
@@ -108,7 +88,8 @@ class CrashWorld:
         """An answer, asked for again for as long as the control plane cannot be reached."""
 
         def ask() -> Any:
-            assert not self.died, f"the control plane ended by itself: {self.died}, see {self._log.name}"
+            ended = self.process.poll()
+            assert ended is None, f"the control plane ended by itself with {ended}, see {self._log.name}"
             try:
                 return (what(),)
             except Exception as cause:
@@ -121,7 +102,6 @@ class CrashWorld:
     def crash_at(self, when: str, number: int, action: Action) -> bool:
         """Do the action with one crash at that commit; whether there was one."""
         self.order.unlink(missing_ok=True)
-        before = self.crashes
         new = self.order.with_suffix(".new")
         new.write_text(f"{when} {number}")
         new.rename(self.order)
@@ -130,7 +110,7 @@ class CrashWorld:
         crashed = not self.order.exists()
         self.order.unlink(missing_ok=True)
         self.answers()
-        return crashed and self.crashes > before
+        return crashed
 
     def spec(self, name: str, number: int) -> dict[str, Any]:
         """A fake model whose revisions differ in one variable."""
@@ -179,10 +159,10 @@ class CrashWorld:
         shown = self.deployment(name)
         return (
             shown["phase"] == phase
-            and len(self.servers(name)) == servers
             and shown["candidate_revision"] is None
             and not self.open_operations()
             and all(r["state"] != "draining" for r in self.client.deployments.revisions(name))
+            and len(self.servers(name)) == servers
         )
 
 

@@ -177,6 +177,13 @@ class Traffic(threading.Thread):
         self.answered = 0
         self.failures: list[str] = []
 
+    def __enter__(self) -> "Traffic":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
     def run(self) -> None:
         """Ask until told to end."""
         with httpx.Client(timeout=PATIENCE_S) as http:

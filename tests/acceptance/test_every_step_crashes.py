@@ -133,12 +133,10 @@ def test_killed_before_and_after_each_commit_it_ends_as_if_nothing_had_happened(
 
 
 def _under_traffic(world: CrashWorld, name: str, when: str) -> None:
-    traffic = Traffic(world.installation, STEADY)
-    traffic.start()
-    traffic.more(10)
-    crashes = crash_everywhere(world, name, when)
-    traffic.more(10)
-    traffic.end()
+    with Traffic(world.installation, STEADY) as traffic:
+        traffic.more(10)
+        crashes = crash_everywhere(world, name, when)
+        traffic.more(10)
     print(f"{name}: killed {when} each of {crashes} commits; {traffic.answered} requests answered meanwhile")
     assert traffic.failures == []
     assert crashes >= 3

@@ -5,6 +5,10 @@
 While `CRASH_FILE` (environment) holds `before N` or `after N`, commits that touch anything of a deployment are counted
 from the moment the file appeared; the N-th kills this process with SIGKILL, before it is made or once it is durable.
 The file is taken away first, so that the next start goes on. Nothing else is changed.
+
+After such a death it is started again at once, as a supervisor would: in a new process, forked from one that has only
+imported the program, which takes most of the time of a start. Any other end of it ends that one too. SIGTERM goes to
+the group of both.
 """
 
 import os
@@ -13,6 +17,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import uvloop  # noqa: F401  what the program imports late, it need not import again after each death
 
 from moorage.app import server
 from moorage.store.store import SqlStore
@@ -69,5 +75,19 @@ async def commit_each(self: SqlStore, changes: Sequence[Any]) -> Any:
 SqlStore.commit = commit  # type: ignore[method-assign]
 SqlStore.commit_each = commit_each  # type: ignore[method-assign]
 
+
+def keep_up() -> int:
+    """Run the program, again after each death by SIGKILL; the exit status of its last end."""
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    while True:
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            return server.main()
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status != -signal.SIGKILL:
+            return abs(status)
+
+
 if __name__ == "__main__":
-    sys.exit(server.main())
+    sys.exit(keep_up())
