@@ -31,6 +31,7 @@ class Model(ThreadingHTTPServer):
         self.ready_at = time.monotonic() + options.delay_ready
         self.lock = threading.Lock()
         self.completions = 0
+        self.asked = 0
         self.in_flight = 0
         self.disconnects = 0
 
@@ -87,12 +88,25 @@ class Handler(BaseHTTPRequestHandler):
             return
         with self.server.lock:
             self.server.in_flight += 1
+            self.server.asked += 1
+            asked = self.server.asked
         try:
-            (self._stream if body.get("stream") else self._whole)(body)
+            if not self._fails(asked):
+                (self._stream if body.get("stream") else self._whole)(body)
         finally:
             with self.server.lock:
                 self.server.in_flight -= 1
                 self.server.completions += 1
+
+    def _fails(self, asked: int) -> bool:
+        """Whether this request, so many since the start, was given its error; or the whole server dies of it."""
+        options = self.server.options
+        if options.die_after_requests and asked > options.die_after_requests:
+            os._exit(1)
+        if int(asked * options.error_rate) == int((asked - 1) * options.error_rate):
+            return False
+        self._json(500, {"error": {"message": "a fault that was asked for", "code": 500}})
+        return True
 
     def _health(self) -> None:
         options = self.server.options
@@ -207,6 +221,8 @@ def options() -> argparse.Namespace:
     p.add_argument("--chunk-interval", type=float, default=0.0, help="seconds between streamed chunks")
     p.add_argument("--delay-answer", type=float, default=0.0, help="seconds before an answer begins")
     p.add_argument("--die-after-chunks", type=int, default=0, help="exit in the middle of a stream")
+    p.add_argument("--die-after-requests", type=int, default=0, help="exit at the completion after so many")
+    p.add_argument("--error-rate", type=float, default=0.0, help="share of the completions answered with 500, evenly")
     p.add_argument("--hang-completions", action="store_true")
     p.add_argument("--log-progress", type=float, default=0.0, help="print a line every so many seconds")
     p.add_argument("--log-requests", action="store_true")
