@@ -158,6 +158,14 @@ def test_waiting_for_it_follows_its_operation(state: str, code: int, api: StubAp
     assert main(["promote", "gemma", "--wait", "--timeout", "0.3"], api.env) == code
 
 
+def test_aborting_with_nothing_rolled_out_changes_nothing_and_says_so(
+    api: StubApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    accepted(api, "reject", operation=None, changed=False)
+    assert main(["rollout", "gemma", "abort"], api.env) == 0
+    assert "nothing is rolled out" in capsys.readouterr().out
+
+
 def test_rejecting_with_nothing_rolled_out_succeeds_and_says_so(
     api: StubApi, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,19 +30,27 @@ wait_option = click.option("--wait", is_flag=True, help="Wait until it is done."
 
 @click.command(
     epilog=examples(
-        "moor rollout gemma", "moor rollout gemma explain", "moor rollout gemma explain --decision gemma-2/3"
+        "moor rollout gemma",
+        "moor rollout gemma explain",
+        "moor rollout gemma explain --decision gemma-2/3",
+        "moor rollout gemma abort",
     )
 )
 @click.argument("name")
-@click.argument("what", type=click.Choice(["explain"]), required=False)
+@click.argument("what", type=click.Choice(["explain", "abort"]), required=False)
 @click.option("--decision", metavar="ID", help="Explain this one (its id, or a revision's number), not the last.")
 @command
 def rollout(session: Session, *, name: str, what: str | None, decision: str | None) -> None:
-    """Show what is rolled out, and what it waits for. `explain` replays the release guard's decision.
+    """Show what is rolled out, and what it waits for. `explain` replays the release guard's decision, `abort` ends the
+    candidate as `moor reject` does: what is active goes on serving, and with nothing rolled out nothing is done.
 
     Explaining judges the stored inputs (policy, evidence, facts) again with the guard's own rules and says whether the
     answer is the stored one, byte for byte.
     """
+    if what == "abort":
+        answer = session.client.deployments.reject(name, reason="aborted")
+        _finish(session, name, answer, None, begun="revision {} is rejected", nothing=NOTHING_ROLLED_OUT)
+        return
     if what is None and decision is None:
         _show(session, name)
         return
@@ -110,7 +118,7 @@ def reject(
         answer,
         timeout_s if wait else None,
         begun="revision {} is rejected",
-        nothing="revision {} serves, and nothing is rolled out",
+        nothing=NOTHING_ROLLED_OUT,
     )
 
 
@@ -138,6 +146,7 @@ def rollback(
 
 
 ACTIVE_ALREADY = "revision {} is active already"
+NOTHING_ROLLED_OUT = "revision {} serves, and nothing is rolled out"
 
 
 def _finish(
