@@ -149,7 +149,8 @@ class CrashWorld:
             except OSError:
                 continue
             pid = procfs.ours(number)
-            if FAKE in argv and name in argv and "python" in argv[0] and pid is not None and alive(pid):
+            here = any(str(self.installation.home) in v for v in variables)
+            if here and FAKE in argv and name in argv and "python" in argv[0] and pid is not None and alive(pid):
                 found += [v for v in variables if v.startswith("MOORAGE_IDENTITY=")]
         assert len(set(found)) == len(found), f"a second copy: {found}"
         return found

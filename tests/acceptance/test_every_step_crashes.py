@@ -53,6 +53,9 @@ def _gone(world: CrashWorld) -> bool:
 
 
 def _other(world: CrashWorld) -> None:
+    if len(world.client.deployments.revisions(STEADY)) < 2:
+        world.client.deployments.apply(world.spec(STEADY, 1)).wait("promoted", timeout_s=120)
+        until(lambda: world.settled(STEADY, "ACTIVE", 1), "the first revision to have drained")
     world.previous = _serves(world)
 
 
@@ -100,7 +103,9 @@ def crash_everywhere(world: CrashWorld, name: str, when: str) -> int:
     for number in range(1, COMMITS_MAX):
         world.number += 1
         action.before(world)
+        known = len(world.client.operations.list())
         crashed = world.crash_at(when, number, action)
+        assert len(world.client.operations.list()) - known == (name not in ("pause", "wake")), "it was done once"
         _nothing_is_left(world)
         if name not in ("promote", "rollback", "delete"):
             world.client.deployments.delete(fresh(world))
