@@ -3,7 +3,8 @@
     python crashing_server.py --config server.json
 
 While `CRASH_FILE` (environment) holds `before N` or `after N`, commits that touch anything of a deployment are counted
-from the moment the file appeared; the N-th kills this process with SIGKILL, before it is made or once it is durable.
+from the moment the file appeared; the N-th kills this process with SIGKILL, before it is made or once it is durable
+(one that was refused is not counted then).
 The file is taken away first, so that the next start goes on. Nothing else is changed.
 
 After such a death it is started again at once, as a supervisor would: in a new process, forked from one that has only
@@ -31,25 +32,26 @@ class _Counter:
     order = ""
     seen = 0
 
-    def number(self, change: Any) -> int:
-        """Which commit it is since the order was given, counted from 1; 0 where there is none, or nothing to count."""
+    def met(self, when: str, changes: Sequence[Any]) -> None:
+        """Count these changes, if the order is about this moment of theirs; kill this process at the one it names."""
         try:
             order = ORDER.read_text()
         except FileNotFoundError:
-            return 0
+            return
         if order != self.order:
             self.order, self.seen = order, 0
-        kinds = {getattr(w, "kind", None) or getattr(getattr(w, "row", None), "kind", None) for w in change.writes}
-        if not kinds & KINDS:
-            return 0
-        self.seen += 1
-        return self.seen
-
-    def die_at(self, when: str, numbers: Sequence[int]) -> None:
-        """Take the order away and kill this process, if this is the moment."""
-        if any(numbers) and self.order in {f"{when} {number}" for number in numbers}:
+        ordered, number = order.split()
+        if ordered != when:
+            return
+        self.seen += sum(_counts(change) for change in changes)
+        if self.seen >= int(number):
             ORDER.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _counts(change: Any) -> bool:
+    kinds = {getattr(w, "kind", None) or getattr(getattr(w, "row", None), "kind", None) for w in change.writes}
+    return bool(kinds & KINDS)
 
 
 counter = _Counter()
@@ -57,18 +59,16 @@ one, each = SqlStore.commit, SqlStore.commit_each
 
 
 async def commit(self: SqlStore, change: Any) -> Any:
-    numbers = [counter.number(change)]
-    counter.die_at("before", numbers)
+    counter.met("before", [change])
     done = await one(self, change)
-    counter.die_at("after", numbers)
+    counter.met("after", [change])
     return done
 
 
 async def commit_each(self: SqlStore, changes: Sequence[Any]) -> Any:
-    numbers = [counter.number(change) for change in changes]
-    counter.die_at("before", numbers)
+    counter.met("before", changes)
     done = await each(self, changes)
-    counter.die_at("after", numbers)
+    counter.met("after", [c for c, answer in zip(changes, done, strict=True) if not isinstance(answer, Exception)])
     return done
 
 
