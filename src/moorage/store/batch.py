@@ -56,18 +56,15 @@ class Applier:
             _check_fence(group, change.fence)
         if len(writes) == 1 and key is None and type(writes[0]) is Update:
             return self._update_alone(group, writes[0], change.actor)
-        draft = _Draft(group, change.actor)
-        for write in writes:
-            self._write(draft, write)
-        if key is not None:
-            draft.remember(key)
-        return draft.keep(key)
+        if len(writes) == 2 and key is None and type(writes[0]) is Update and type(writes[1]) is Hold:
+            return self._place(group, writes[0], writes[1], change.actor)
+        return self._drafted(group, writes, change.actor, key)
 
     def _update_alone(self, group: Group, write: Update, actor: str) -> Committed:
         """Most changes are one update: all of it is checked before any of it is kept, so it needs no draft."""
         history, now = group.history, group.now
         old = _loaded(group, write)
-        revised = revise(old, write, self._tables[write.kind], (actor, now, group.before + len(history)))
+        revised = revise(old, write, self._tables[write.kind], (actor, now, group.before + len(history), group.texts))
         if revised is None:
             return Committed({old.uid: old.version}, group.cursor(), now)
         new, lines = revised
@@ -80,6 +77,33 @@ class Applier:
         group.rows[new.uid] = new
         history += lines
         return Committed({new.uid: new.version}, group.cursor(), now)
+
+    def _place(self, group: Group, update: Update, taken: Hold, actor: str) -> Committed:
+        """A placement of one worker: all of it is checked before any of it is kept, so it needs no draft."""
+        history, now = group.history, group.now
+        old = _loaded(group, update)
+        if old.shape.claims_name:
+            return self._drafted(group, (update, taken), actor)
+        revised = revise(old, update, self._tables[update.kind], (actor, now, group.before + len(history), group.texts))
+        hold(group, {}, taken)
+        version = old.version
+        if revised is not None:
+            new, lines = revised
+            group.rows[new.uid] = new
+            history += lines
+            version = new.version
+        group.hold(taken)
+        _count(group, taken, 1)
+        return Committed({old.uid: version}, group.cursor(), now)
+
+    def _drafted(self, group: Group, writes: Sequence[Write], actor: str, key: Key | None = None) -> Committed:
+        """Any writes, in a draft that is kept whole."""
+        draft = _Draft(group, actor)
+        for write in writes:
+            self._write(draft, write)
+        if key is not None:
+            draft.remember(key)
+        return draft.keep(key)
 
     def _write(self, draft: "_Draft", write: Write) -> None:
         if isinstance(write, Update):
@@ -153,7 +177,8 @@ class _Draft:
 
     def by(self) -> By:
         """What the next history row says of its making."""
-        return self.actor, self.group.now, self.group.last_seq + len(self.history)
+        group = self.group
+        return self.actor, group.now, group.last_seq + len(self.history), group.texts
 
     def row(self, uid: str) -> Image | None:
         return self.rows[uid] if uid in self.rows else self.group.rows.get(uid)
@@ -186,7 +211,7 @@ class _Draft:
 
     def record(self, row: Image, source: str | None, to: str) -> None:
         """Append the history row of a row that was created or removed."""
-        self.history.append(history_line(self.by(), row, "change", source, to, reason=row.reason))
+        self.history.append(history_line(self.by(), row, source, to))
 
     def remember(self, key: Key) -> None:
         """Keep the key's answer."""

@@ -32,7 +32,11 @@ class Cursors:
 
     def text(self, place: Position) -> str:
         """The cursor of a place."""
-        return f"{self.prefix}{place.xid}.{place.seq}" if self._postgres else f"{self.prefix}{place.seq}"
+        return self.of(place.xid, place.seq)
+
+    def of(self, xid: int, seq: int) -> str:
+        """The cursor of a place that is given by its parts."""
+        return f"{self.prefix}{xid}.{seq}" if self._postgres else f"{self.prefix}{seq}"
 
     def parse(self, cursor: str) -> Position:
         """The place of a cursor.

@@ -154,21 +154,9 @@ class History:
         seq, object_kind, uid, root, namespace, name, kind, source, to, why, actor, at, version, xid = values
         reason = reason_from(why)
         assert reason is not None
-        return HistoryRow(
-            cursor=self._cursors.text(Position(xid, seq)),
-            object_kind=object_kind,
-            object_uid=uid,
-            namespace=namespace,
-            name=name,
-            kind=kind,
-            source=source,
-            to=to,
-            reason=reason,
-            actor=actor,
-            at=at,
-            version=version,
-            root=root,
-        )
+        cursor = self._cursors.of(xid, seq)
+        # By place, not by name: every follower reads every row.
+        return HistoryRow(cursor, object_kind, uid, namespace, name, kind, source, to, reason, actor, at, version, root)
 
 
 class Wakes:

@@ -7,7 +7,7 @@ In that order a name or a GPU given up in the group is free for whoever takes it
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import zip_longest
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -119,36 +119,40 @@ def _changed(old: Image, new: Image) -> tuple[str, ...]:
 
     Only what differs is named: SQLite rewrites the index entries of every column that a statement sets.
     """
-    names = _NAMES[new.state != old.state, new.reason is not old.reason, new.doc is not old.doc]
-    if new.name != old.name or new.namespace != old.namespace:
-        names += ("namespace", "name")
-    if new.shape.claims_name and new.live != old.live:
-        names += ("live",)
+    shape, moved = new.shape, 0
     if new.searched != old.searched:
-        pairs = zip(new.shape.searched, old.searched, new.searched, strict=True)
-        names += tuple(name for name, was, value in pairs if was != value)
-    return names
+        for place, value in enumerate(new.searched):
+            if value != old.searched[place]:
+                moved |= 1 << place
+    renamed = new.name != old.name or new.namespace != old.namespace
+    live = shape.claims_name and new.live != old.live
+    state, reason, doc = new.state != old.state, new.reason is not old.reason, new.doc is not old.doc
+    return _names(shape, moved, (state, reason, doc, renamed, live))
+
+
+@lru_cache(maxsize=1024)
+def _names(shape: Shape, moved: int, others: tuple[bool, bool, bool, bool, bool]) -> tuple[str, ...]:
+    """The names of the columns that differ; the very same object for the same ones.
+
+    Args:
+        moved: a bit for each searched column.
+        others: whether the state, the reason, the document, the name and its claim differ.
+    """
+    groups = (("state",), ("reason",), ("doc",), ("namespace", "name"), ("live",))
+    names = [name for some, differs in zip(groups, others, strict=True) if differs for name in some]
+    searched = [name for place, name in enumerate(shape.searched) if moved >> place & 1]
+    return ("version", "updated_at", *names, *searched)
 
 
 @lru_cache(maxsize=256)
 def _values(shape: Shape, names: tuple[str, ...]) -> Callable[[Image], tuple[Any, ...]]:
     """Reads the values of `names`, the searched ones last, then the uid, off a row."""
-    plain = attrgetter(*(n for n in names if n not in shape.places), "uid")
-    places = tuple(shape.places[n] for n in names if n in shape.places)
+    places = [shape.places[n] for n in names if n in shape.places]
+    plain = attrgetter(*(n for n in names if n not in shape.places))
     if not places:
-        return plain
-
-    def read(row: Image) -> tuple[Any, ...]:
-        *values, uid = plain(row)
-        return (*values, *(row.searched[place] for place in places), uid)
-
-    return read
-
-
-_NAMES = {
-    (state, reason, doc): ("version", "updated_at", *(("state",) * state + ("reason",) * reason + ("doc",) * doc))
-    for state in (False, True)
-    for reason in (False, True)
-    for doc in (False, True)
-}
-"""Columns to set where no other column differs, which is nearly always, by what differs."""
+        return attrgetter(*names, "uid")
+    if len(places) == 1:
+        (only,) = places
+        return lambda row: (*plain(row), row.searched[only], row.uid)
+    several = itemgetter(*places)
+    return lambda row: (*plain(row), *several(row.searched), row.uid)

@@ -9,7 +9,7 @@ from typing import Any
 
 from moorage.domain.changes import Hold
 from moorage.domain.quotas import Amounts
-from moorage.store.rows import Image
+from moorage.store.rows import Image, Texts
 
 HISTORY = (
     "seq",
@@ -79,6 +79,7 @@ class Group:
         used: what namespaces with a quota hold and have, by resource; only of those whose use the group adds to.
         limits: quotas by namespace, each with the row it was read from.
         buried: uids that were removed for good.
+        texts: stored forms of the reasons that were written.
     """
 
     now: float
@@ -93,13 +94,14 @@ class Group:
     held_before: dict[HoldingKey, Hold] = field(default_factory=dict)
     held: dict[HoldingKey, Hold] = field(default_factory=dict)
     held_on: dict[str, Taken] = field(default_factory=dict)
-    held_by: dict[str, set[HoldingKey]] = field(default_factory=dict)
+    held_by: dict[str, tuple[HoldingKey, ...]] = field(default_factory=dict)
     used: dict[str, dict[str, int]] = field(default_factory=dict)
     limits: dict[str, tuple[Image, Amounts]] = field(default_factory=dict)
     buried: set[str] = field(default_factory=set)
     history: list[HistoryValues] = field(default_factory=list)
     tombstones: list[tuple[Any, ...]] = field(default_factory=list)
     new_keys: list[tuple[Any, ...]] = field(default_factory=list)
+    texts: Texts = field(default_factory=Texts)
 
     @property
     def last_seq(self) -> int:
@@ -126,12 +128,13 @@ class Group:
         if here is None:
             here = self.held_on[hold.machine] = Taken()
         here.take(hold)
-        self.held_by.setdefault(hold.worker, set()).add(key)
+        before = self.held_by.get(hold.worker)
+        self.held_by[hold.worker] = (key,) if before is None else (*before, key)
 
     def let_go(self, key: HoldingKey) -> Hold | None:
         """Forget a holding, if there is one; it is the answer."""
         hold = self.held.pop(key, None)
         if hold is not None:
             self.held_on[hold.machine].give(hold)
-            self.held_by[hold.worker].discard(key)
+            self.held_by[hold.worker] = tuple(k for k in self.held_by[hold.worker] if k != key)
         return hold

@@ -6,6 +6,8 @@ Called by `batch.py`.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from moorage.domain.changes import Update
@@ -13,10 +15,11 @@ from moorage.domain.errors import InvalidSpec
 from moorage.domain.reasons import Reason
 from moorage.domain.transitions import Table
 from moorage.store.group import HistoryValues
-from moorage.store.rows import Image, canonical, loads, merged, reason_text
+from moorage.store.rows import Image, Shape, Texts, canonical, loads, merged
 
-By = tuple[str, float, int]
-"""Who writes, when (seconds since the epoch), and the place in history before the first line."""
+By = tuple[str, float, int, Texts]
+"""Who writes, when (seconds since the epoch), the place in history before the first line, and the stored forms of the
+reasons that were written."""
 
 
 def revise(old: Image, write: Update, table: Table, by: By) -> tuple[Image, list[HistoryValues]] | None:
@@ -27,14 +30,12 @@ def revise(old: Image, write: Update, table: Table, by: By) -> tuple[Image, list
         IllegalTransition: a step is not in the table.
     """
     fields, steps, reason = write.fields, write.steps, write.reason
-    if fields and not old.shape.settable.issuperset(fields):
-        wrong = ", ".join(sorted(fields.keys() - old.shape.settable))
-        raise InvalidSpec(f"an update of {write.kind} cannot set {wrong}", remedy="states move by steps")
+    homes = _homes(old.shape, tuple(fields)) if fields else _NOWHERE
     news = reason if reason is not None and _is_news(old, write, reason) else None
     if not (steps or fields or write.notes or news):
         return None
-    actor, now, last_seq = by
-    new = _with_fields(old, fields, now)
+    actor, now, last_seq, texts = by
+    new = _with_fields(old, fields, homes, now)
     kind, uid, root, version = old.shape.kind, old.uid, new.root, new.version
     lines: list[HistoryValues] = []
     state, text, last = old.state, old.reason, None
@@ -42,40 +43,28 @@ def revise(old: Image, write: Update, table: Table, by: By) -> tuple[Image, list
         to, why = str(step.to), step.reason
         table.check(state, to, step.trigger)
         if why is not last:
-            text, last = reason_text(why), why
+            text, last = texts.of(why), why
         at = now if step.at is None else step.at
         lines.append((seq, kind, uid, root, new.namespace, new.name, "change", state, to, text, actor, at, version))
         state = to
     new.state, new.reason = state, text
+    namespace, name = new.namespace, new.name
     if news is not None:
-        new.reason = reason_text(news)
-        lines.append(history_line((actor, now, last_seq + len(lines)), new, "note", state, state, reason=new.reason))
+        new.reason = text = texts.of(news)
+        seq = last_seq + len(lines) + 1
+        lines.append((seq, kind, uid, root, namespace, name, "note", state, state, text, actor, now, version))
     for note in write.notes:
-        text = reason_text(note)
-        lines.append(history_line((actor, now, last_seq + len(lines)), new, "note", state, state, reason=text))
+        seq = last_seq + len(lines) + 1
+        lines.append((seq, kind, uid, root, namespace, name, "note", state, state, texts.of(note), actor, now, version))
     return new, lines
 
 
-def history_line(
-    by: By, row: Image, kind: str, source: str | None, to: str, *, reason: bytes | str | None
-) -> HistoryValues:
-    """The next history row, `change` or `note`, of a row at its present version."""
-    actor, now, last_seq = by
-    return (
-        last_seq + 1,
-        row.shape.kind,
-        row.uid,
-        row.root,
-        row.namespace,
-        row.name,
-        kind,
-        source,
-        to,
-        reason,
-        actor,
-        now,
-        row.version,
-    )
+def history_line(by: By, row: Image, source: str | None, to: str) -> HistoryValues:
+    """The history row of a row that was created or removed, at its present version."""
+    actor, now, last_seq, _ = by
+    kind, uid, root, reason = row.shape.kind, row.uid, row.root, row.reason
+    named = row.namespace, row.name
+    return (last_seq + 1, kind, uid, root, *named, "change", source, to, reason, actor, now, row.version)
 
 
 def _is_news(old: Image, write: Update, reason: Reason) -> bool:
@@ -84,26 +73,60 @@ def _is_news(old: Image, write: Update, reason: Reason) -> bool:
         return (last.code, canonical(last.params)) != (reason.code, canonical(reason.params))
     if old.reason is None:
         return True
-    stored = loads(old.reason)
-    if stored["code"] != reason.code:
-        return True
-    return canonical(stored.get("params") or {}) != canonical(reason.params)
+    code, params = _told(old.reason)
+    return code != reason.code or params != canonical(reason.params)
 
 
-def _with_fields(old: Image, fields: Mapping[str, Any], now: float) -> Image:
+@lru_cache(maxsize=4096)
+def _told(text: bytes | str) -> tuple[str, bytes]:
+    """Code and params of a stored reason; the same texts come again and again."""
+    stored = loads(text)
+    return stored["code"], canonical(stored.get("params") or {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Homes:
+    """Where the fields of an update are kept: the same few sets of fields are written all day.
+
+    Args:
+        renames: the name or the namespace is among them.
+        searched: those with a column of their own, each with its place among them.
+        doc: those kept in `doc`.
+    """
+
+    renames: bool
+    searched: tuple[tuple[str, int], ...]
+    doc: tuple[str, ...]
+
+
+_NOWHERE = _Homes(False, (), ())
+
+
+@lru_cache(maxsize=1024)
+def _homes(shape: Shape, fields: tuple[str, ...]) -> _Homes:
+    if wrong := [name for name in sorted(fields) if name not in shape.settable]:
+        raise InvalidSpec(f"an update of {shape.kind} cannot set {', '.join(wrong)}", remedy="states move by steps")
+    return _Homes(
+        bool({"name", "namespace"} & set(fields)),
+        tuple((name, shape.places[name]) for name in fields if name in shape.places),
+        tuple(name for name in fields if name in shape.doc),
+    )
+
+
+def _with_fields(old: Image, fields: Mapping[str, Any], homes: _Homes, now: float) -> Image:
     """The next version of the row, with `fields` set; `doc` is only rewritten when a field of it is among them."""
     shape, namespace, name, searched = old.shape, old.namespace, old.name, old.searched
     root, doc = old.root, old.doc
-    if fields:
-        if not fields.keys() <= shape.doc.keys():
-            fields, places, values = dict(fields), shape.places, list(searched)
-            namespace, name = fields.pop("namespace", namespace), fields.pop("name", name)
-            for column in fields.keys() & places.keys():
-                values[places[column]] = fields.pop(column)
-            searched = tuple(values)
-            root = shape.root(old.uid, searched)
-        if fields:
-            doc = merged(old, fields)
+    if homes.renames:
+        namespace, name = fields.get("namespace", namespace), fields.get("name", name)
+    if homes.searched:
+        values = list(searched)
+        for column, place in homes.searched:
+            values[place] = fields[column]
+        searched = tuple(values)
+        root = shape.root(old.uid, searched)
+    if homes.doc:
+        doc = merged(old, fields, homes.doc)
     return Image(
         shape,
         old.uid,

@@ -8,7 +8,7 @@ release before or after can be read. Called by `batch.py` (writes) and `store.py
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -201,18 +201,22 @@ def image_of(shape: Shape, row: Noun, *, reason: str, now: float) -> Image:
     )
 
 
-def merged(old: Image, fields: Mapping[str, Any]) -> str:
+def merged(old: Image, fields: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
     """`Image.doc` of a row after `fields` of its `doc` are set.
+
+    Args:
+        names: which of `fields` are kept in `doc` (default: all of them).
 
     Raises:
         InvalidSpec: a value has no JSON form.
     """
-    doc, defaults = loads(old.doc), old.shape.doc
-    for name, value in fields.items():
+    doc, defaults = orjson.loads(old.doc), old.shape.doc
+    for name in fields if names is None else names:
+        value = fields[name]
         if value != defaults[name]:
             doc[name] = value
-        else:
-            doc.pop(name, None)
+        elif name in doc:
+            del doc[name]
     return dumps(doc)
 
 
@@ -249,6 +253,23 @@ def reason_text(reason: Reason) -> str:
     if reason.params:
         return dumps(reason.to_wire())
     return _constant_text(reason.code, reason.klass, reason.message, reason.advice)
+
+
+class Texts:
+    """The stored forms of reasons that a group met: one object is often the reason of many of its rows."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Reason, str]] = {}
+        """by identity; the reason is kept with its text, so that no other one comes to have its identity"""
+
+    def of(self, reason: Reason) -> str:
+        """A reason as it is stored."""
+        found = self._known.get(id(reason))
+        if found is None:
+            found = self._known[id(reason)] = reason, reason_text(reason)
+        return found[1]
 
 
 @lru_cache(maxsize=1024)

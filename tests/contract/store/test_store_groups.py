@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from moorage.domain.changes import Fence, Hold, Key, Release, Step, Update
+from moorage.domain.changes import Change, Fence, Hold, Key, Release, Step, Update, Write
 from moorage.domain.errors import Conflict, Fenced, InvalidSpec, KeyReused, MoorageError, StaleVersion, Unavailable
 from moorage.domain.nouns import Deployment, Worker
+from moorage.domain.reasons import reason
 from moorage.store.store import SqlStore
 from tests.contract.store.acting import change, count_up, deployment, moved, new, noted, refused, soon, why, worker
 from tests.contract.store.conftest import Opener
@@ -320,3 +323,46 @@ async def test_many_changes_committed_together_come_in_their_order_and_see_each_
     assert [type(answer).__name__ for answer in answers] == ["Committed", "StaleVersion", "Committed"]
     assert [(w.uid, str(w.state)) for w in await store.find(Worker)] == [("w1", "Preparing")]
     assert [h["worker"] for h in await store.holdings()] == ["w1"]
+
+
+def placing(name: str, gpu: int, *more: Write) -> Change:
+    """A placement as the scheduler writes it."""
+    fields = {"machine": "m1", "epoch": 1, "gpus": (gpu,), "handed_over": True, "placement": None}
+    placed = Update("Worker", name, 1, (), fields, reason("worker.placed", machine="node-1"))
+    return change(placed, Hold("m1", name, 1, (gpu,), 10, 20, 100, 200, within_quota=True), *more)
+
+
+async def test_a_placement_that_loses_leaves_nothing_for_those_after_it_in_its_group(store: SqlStore) -> None:
+    names = ("w1", "w2", "w3")
+    await store.commit(change(*(new(worker(name)) for name in names)))
+    at = await store.cursor()
+    several = [placing("w1", 0), placing("w2", 0), placing("w2", 1), placing("w2", 2), placing("w3", 1)]
+    answers = await soon(store.commit_each(several))
+    assert [type(a).__name__ for a in answers] == [
+        *("Committed", "StaleVersion", "Committed", "StaleVersion", "StaleVersion")
+    ]
+    rows = [await store.get(Worker, name) for name in names]
+    assert [(r.machine, r.gpus, r.version) for r in rows if r is not None] == [
+        *(("m1", (0,), 2), ("m1", (1,), 2), (None, (), 1))
+    ]
+    assert [(h["worker"], h["gpus"]) for h in await store.holdings()] == [("w1", (0,)), ("w2", (1,))]
+    lines = await store.history(after=at)
+    assert [(line.object_uid, line.kind, line.version, line.reason.code) for line in lines] == [
+        ("w1", "note", 2, "worker.placed"),
+        ("w2", "note", 2, "worker.placed"),
+    ]
+
+
+async def test_a_placement_is_written_alike_alone_and_beside_other_writes(store: SqlStore) -> None:
+    await store.commit(change(*(new(worker(name)) for name in ("w1", "w2", "w3"))))
+    at = await store.cursor()
+    await store.commit(placing("w1", 0))
+    await store.commit(placing("w2", 1, noted("w3", 1)))
+    alone, beside = await store.get(Worker, "w1"), await store.get(Worker, "w2")
+    assert alone is not None
+    assert beside is not None
+    differ: dict[str, Any] = {"uid": "", "name": "", "gpus": (), "updated_at": 0.0, "created_at": 0.0}
+    assert replace(alone, **differ) == replace(beside, **differ)
+    lines = {line.object_uid: line for line in await store.history(after=at)}
+    own: dict[str, Any] = {"cursor": "", "object_uid": "", "name": "", "root": "", "at": 0.0}
+    assert replace(lines["w1"], **own) == replace(lines["w2"], **own)
