@@ -21,6 +21,8 @@ from tests.acceptance.installation import FAKE, PATIENCE_S, Installation, alive,
 
 SERVER, SUPERVISOR = "moorage.app.server", "moorage.app.supervisor"
 PROGRAM = Path(__file__).parents[1] / "servers" / "crashing_server.py"
+LOOK_S = 0.1
+"""Looking takes several questions, on the processors that all of it runs on."""
 COMMITS_MAX = 200
 """More than any one action takes."""
 
@@ -106,7 +108,8 @@ class CrashWorld:
         new.write_text(f"{when} {number}")
         new.rename(self.order)
         self.tried(lambda: action.begin(self))
-        until(lambda: self.tried(lambda: action.over(self)), f"the action to end, with a crash {when} commit {number}")
+        what = f"the action to end, with a crash {when} commit {number}"
+        until(lambda: self.tried(lambda: action.over(self)), what, every_s=LOOK_S)
         crashed = not self.order.exists()
         self.order.unlink(missing_ok=True)
         self.answers()

@@ -26,7 +26,7 @@ FAKE = str(Path(__file__).parents[1] / "servers" / "fake_model.py")
 PATIENCE_S = 120.0
 
 
-def until(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
+def until(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S, every_s: float = 0.02) -> Any:
     """Wait until the condition is true and return its value; AssertionError after `limit_s`."""
     end = time.monotonic() + limit_s
     while True:
@@ -34,7 +34,7 @@ def until(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) 
         if found:
             return found
         assert time.monotonic() < end, f"gave up after {limit_s:g} s waiting for {what}"
-        time.sleep(0.02)
+        time.sleep(every_s)
 
 
 @dataclass
@@ -167,13 +167,18 @@ def alive(pid: int) -> bool:
 
 
 class Traffic(threading.Thread):
-    """One client that asks again and again, on one connection, and counts what it got."""
+    """One client that asks again and again, on one connection, and counts what it got.
 
-    def __init__(self, installation: Installation, name: str) -> None:
+    Args:
+        rest_s: before it asks again.
+    """
+
+    def __init__(self, installation: Installation, name: str, rest_s: float = 0.0) -> None:
         super().__init__(daemon=True)
         self._url = f"http://127.0.0.1:{installation.gateway}/v1/chat/completions"
         self._body = {"model": name, "messages": [], "max_tokens": 2}
         self._over = threading.Event()
+        self._rest_s = rest_s
         self.answered = 0
         self.failures: list[str] = []
 
@@ -187,7 +192,7 @@ class Traffic(threading.Thread):
     def run(self) -> None:
         """Ask until told to end."""
         with httpx.Client(timeout=PATIENCE_S) as http:
-            while not self._over.is_set():
+            while not self._over.wait(self._rest_s):
                 try:
                     answer = http.post(self._url, json=self._body)
                 except httpx.HTTPError as error:

@@ -142,7 +142,7 @@ def test_killed_before_and_after_each_commit_it_ends_as_if_nothing_had_happened(
 
 
 def _under_traffic(world: CrashWorld, name: str, when: str) -> None:
-    with Traffic(world.installation, STEADY) as traffic:
+    with Traffic(world.installation, STEADY, rest_s=0.02) as traffic:
         traffic.more(10)
         crashes = crash_everywhere(world, name, when)
         traffic.more(10)
