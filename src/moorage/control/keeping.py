@@ -70,11 +70,13 @@ class FleetKeeper:
             elif row.object_kind == Namespace.kind:
                 self.doubt()  # every worker of it may be waiting for something else now
 
-    def wrote(self, change: Change) -> None:
-        """The scheduler's own change is on disk; the feed will say so later."""
-        for write in change.writes:
-            if isinstance(write, Update):
-                (self._workers if write.kind == Worker.kind else self._changed_runs).add(write.uid)
+    def wrote(self, changes: Iterable[Change]) -> None:
+        """The scheduler's own changes are on disk; the feed will say so later."""
+        workers, runs = self._workers.add, self._changed_runs.add
+        for change in changes:
+            for write in change.writes:
+                if isinstance(write, Update):
+                    (workers if write.kind == Worker.kind else runs)(write.uid)
 
     def heard(self, machine: str) -> None:
         """A machine reported something of which no row tells (pressure, the health of its GPUs)."""

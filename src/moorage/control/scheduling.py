@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from moorage.control.keeping import FleetKeeper
 from moorage.decide.scheduling.book import Book
 from moorage.decide.scheduling.cycle import run_cycle
-from moorage.domain.changes import Change, Fence
-from moorage.domain.errors import MoorageError, StaleVersion
+from moorage.domain.changes import Change, Committed, Fence
+from moorage.domain.errors import StaleVersion
 from moorage.ports import Clock, Store
 
 FLEET = "fleet"
@@ -65,14 +65,15 @@ class SchedulingStep:
 
     async def _commit(self, changes: Sequence[Change]) -> bool:
         """Whether one was stale: it fails alone, the others stand."""
-        stale, refused = False, None
-        for change, answer in zip(changes, await self._store.commit_each(changes), strict=True):
-            if isinstance(answer, StaleVersion):
-                stale = True
-            elif isinstance(answer, MoorageError):
-                refused = refused or answer
-            else:
-                self.keeper.wrote(change)
+        answers = await self._store.commit_each(changes)
+        failed = [answer for answer in answers if not isinstance(answer, Committed)]
+        stood = changes
+        if failed:
+            pairs = zip(changes, answers, strict=True)
+            stood = [change for change, answer in pairs if isinstance(answer, Committed)]
+        self.keeper.wrote(stood)
+        stale = any(isinstance(answer, StaleVersion) for answer in failed)
+        refused = next((answer for answer in failed if not isinstance(answer, StaleVersion)), None)
         if refused is not None:
             raise refused
         return stale
