@@ -68,7 +68,7 @@ def block(error: MoorageError) -> str:
     if error.target and error.target.lower() not in error.message.lower():
         lines.append(f"  on:    {error.target}")
     if isinstance(error, InvalidSpec):
-        untold = [item for item in error.errors if str(item.get("message")) not in error.message]
+        untold = _untold(error)
         lines += [_spec_line(item) for item in untold[:SHOWN_ERRORS]]
         if len(untold) > SHOWN_ERRORS:
             lines.append(f"  … and {len(untold) - SHOWN_ERRORS} more")
@@ -97,6 +97,12 @@ def last_seen(last: dict[str, Any], told: str = "") -> list[str]:
     if len(log) > 1 or (log and log[0] not in told):
         lines += ["  last lines of its log:", *(f"    | {line}" for line in log[-SHOWN_LOG_LINES:])]
     return lines
+
+
+def _untold(error: InvalidSpec) -> list[dict[str, Any]]:
+    """What its message does not say yet: that tells one problem, and several places may have the very same one."""
+    told = next((at for at, item in enumerate(error.errors) if str(item.get("message")) in error.message), None)
+    return [item for at, item in enumerate(error.errors) if at != told]
 
 
 def _spec_line(item: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from moorage.domain.errors import (
     WaitFailed,
     WaitTimeout,
 )
+from moorage.wire.problems import invalid
 
 
 def _raise(error: BaseException):
@@ -62,6 +63,15 @@ def test_a_bad_spec_lists_every_place_with_the_nearest_known_key(capsys: pytest.
     errors = [{"path": "replicas.mn", "message": "unknown key", "nearest": "min"}]
     guarded(_raise(InvalidSpec("app.yaml is not valid", errors=errors)))
     assert "  replicas.mn: unknown key (did you mean `min`?)" in capsys.readouterr().err
+
+
+def test_the_same_mistake_in_two_places_is_shown_for_each_of_them(capsys: pytest.CaptureFixture[str]):
+    errors = [{"path": f"replicas.{name}", "message": "must be at most 10"} for name in ("max", "initial")]
+    guarded(_raise(invalid("app.yaml", errors)))
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        "error: app.yaml is not valid: replicas.max: must be at most 10 (and 1 more)",
+        "  replicas.initial: must be at most 10",
+    ]
 
 
 def test_a_failed_wait_shows_state_reason_exit_code_and_the_end_of_the_log(capsys: pytest.CaptureFixture[str]):
