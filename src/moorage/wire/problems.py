@@ -98,7 +98,9 @@ def _shown(problem: Problem) -> str:
 
 
 def shown(value: Any) -> str:
-    """A wrong value, as a message shows it: cut where it is long."""
+    """A wrong value, as a message shows it: in the words of a spec, and cut where it is long."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
     try:
         text = repr(value)
     except ValueError:  # a whole number of thousands of digits

@@ -152,6 +152,20 @@ def test_what_is_wrong_is_told_by_its_place(text, path):
     assert path in [e["path"] for e in refused(text).errors]
 
 
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"rollout": None}, "must be a mapping, not null"),
+        ({"rollout": True}, "must be a mapping, not true"),
+        ({"model": {"id": False}}, "must be text; put false in quotes"),
+    ],
+)
+def test_a_wrong_value_is_shown_as_a_spec_writes_it(parts, told):
+    with pytest.raises(InvalidSpec) as caught:
+        document({"kind": "Deployment", "name": "d", "runtime": {"command": ["x"]}, **parts})
+    assert caught.value.errors[0]["message"].startswith(told)
+
+
 @pytest.mark.parametrize("gang", ["true", "{min_available: 1}"])
 def test_a_group_of_a_gang_cannot_wait_for_another_one_of_it(gang):
     groups = "[{name: a, runtime: {command: [x]}}, {name: b, runtime: {command: [x]}, depends_on: [{group: a}]}]"
