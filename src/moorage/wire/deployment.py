@@ -24,6 +24,8 @@ from moorage.wire.runtime import (
 
 Provider = Literal["fleet", "kubernetes", "slurm"]
 
+RISING_STEPS = "steps are per cent of the traffic, each above the one before: [5, 25, 50]"
+
 SYNTHETIC_MAX = 200
 """Requests of one file: as many as are sent to a revision at most by default."""
 
@@ -135,8 +137,14 @@ class Rollout(Part):
     @classmethod
     def _rising(cls, steps: list[int]) -> list[int]:
         if steps != sorted(set(steps)) or any(not 0 < step <= 100 for step in steps):
-            raise ValueError("steps are per cent of the traffic, each above the one before: [5, 25, 50]")
+            raise ValueError(RISING_STEPS)
         return steps
+
+    @model_validator(mode="after")
+    def _a_canary_has_steps(self) -> "Rollout":
+        if self.strategy == "canary" and not self.steps:
+            raise ValueError(f"a canary needs at least one step, and steps is empty; {RISING_STEPS}")
+        return self
 
 
 class Gateway(Part):

@@ -152,6 +152,12 @@ def test_what_is_wrong_is_told_by_its_place(text, path):
     assert path in [e["path"] for e in refused(text).errors]
 
 
+def test_a_canary_without_a_step_is_refused_and_without_a_canary_none_is_needed():
+    with pytest.raises(InvalidSpec, match=r"rollout: a canary needs at least one step.*: \[5, 25, 50\]"):
+        whole(rollout={"strategy": "canary", "steps": []})
+    assert whole(rollout={"strategy": "header", "steps": []})["rollout"]["steps"] == []
+
+
 @pytest.mark.parametrize(
     ("parts", "told"),
     [
