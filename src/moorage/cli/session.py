@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -136,6 +137,13 @@ def examples(*lines: str) -> str:
     """The epilog of a command."""
     title = "Example:" if len(lines) == 1 else "Examples:"
     return "\b\n" + "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+def finite(_ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Callback of options that are a number: no `nan`, which no range refuses, and nothing infinite, as `1e400` is."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} was given; it must be a finite number", param=param)
+    return value
 
 
 def duration(_ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:

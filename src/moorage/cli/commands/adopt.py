@@ -2,7 +2,7 @@
 
 import click
 
-from moorage.cli.session import Session, command, examples
+from moorage.cli.session import Session, command, examples, timeout_option
 
 
 @click.command(
@@ -24,7 +24,7 @@ from moorage.cli.session import Session, command, examples
 @click.option("--resource", metavar="MACHINE/pid:N", help="What lifecycle may end; also MACHINE/container:ID.")
 @click.option("--model", help="Model id that it must list; without it any answer counts.")
 @click.option("--wait", is_flag=True, help="Until it was seen to serve.")
-@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds, with --wait.")
+@timeout_option("60s")
 @click.option("--key", help="Idempotency key.")
 @command
 def adopt(

@@ -2,7 +2,7 @@
 
 import click
 
-from moorage.cli.session import Session, command, examples
+from moorage.cli.session import Session, command, examples, finite
 
 
 @click.command(
@@ -16,7 +16,7 @@ from moorage.cli.session import Session, command, examples
     "--revision", required=True, metavar="NUMBER", help="Number, name or id of the revision it was measured on."
 )
 @click.option("--metric", required=True, help="What was measured, as the spec's rollout.guard.quality names it.")
-@click.option("--value", required=True, type=float, help="The score; more is better.")
+@click.option("--value", required=True, type=float, callback=finite, help="The score; more is better.")
 @click.option("--samples", required=True, type=click.IntRange(min=1), help="How many cases it is the mean of.")
 @click.option("--key", help="Idempotency key.")
 @command

@@ -7,6 +7,8 @@ from typing import Any, NoReturn
 
 import click
 
+from moorage.cli.session import finite
+
 
 def become(env: Any, part: str, /, **options: Any) -> NoReturn:
     """Turn this process into one of the composition's commands: same terminal, same signals, same exit code."""
@@ -31,7 +33,13 @@ gateway_port = click.option("--gateway-port", type=click.IntRange(1, 65535), hel
 @gateway_port
 @click.option("--foreground", is_flag=True, help="Stay; Ctrl-C stops everything.")
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds to wait."
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(1),
+    callback=finite,
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait.",
 )
 @output
 @click.pass_obj

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from moorage.cli.commands.parts import launch
-from moorage.cli.session import examples
+from moorage.cli.session import examples, finite
 
 
 @click.command(
@@ -28,6 +28,7 @@ from moorage.cli.session import examples
 @click.option(
     "--sample",
     type=click.FloatRange(0, 1, min_open=True),
+    callback=finite,
     default=1.0,
     show_default=True,
     help="Play each task with this probability.",
@@ -35,6 +36,7 @@ from moorage.cli.session import examples
 @click.option(
     "--scale",
     type=click.FloatRange(0, 10_000, min_open=True),
+    callback=finite,
     default=1.0,
     show_default=True,
     help="Submit each task so many times.",
@@ -42,12 +44,18 @@ from moorage.cli.session import examples
 @click.option(
     "--pace",
     type=click.FloatRange(0, 1_000_000, min_open=True),
+    callback=finite,
     default=1.0,
     show_default=True,
     help="Tasks arrive so many times as fast; how long each takes stays.",
 )
 @click.option("--saturate", is_flag=True, help="Fill the cluster until 130 % of its GPUs are asked for; nothing ends.")
-@click.option("--limits", type=click.FloatRange(1), help="Each task declares so many times its duration as limit.")
+@click.option(
+    "--limits",
+    type=click.FloatRange(1),
+    callback=finite,
+    help="Each task declares so many times its duration as limit.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of every draw.")
 @click.option("--out", metavar="HTML", help="Write the report as a page with charts.")
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", help="How to print.")
