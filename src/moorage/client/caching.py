@@ -18,6 +18,11 @@ class CacheWatch(Watch):
         """How to look further."""
         return f"look further with `moor cache ls {self.name}`"
 
+    @property
+    def onward(self) -> str:
+        """How to wait on: it is fetched whoever watches, and the listing shows how far it is."""
+        return ""
+
 
 def models_of(cache: Json, source: str) -> list[Json]:
     """The models of a listing that a source may mean: with that commit, asked for so, or of which it is the start."""

@@ -198,12 +198,13 @@ class AsyncOperations:
             WaitTimeout: time is over.
         """
 
+        from moorage.client.operation_wait import OperationWatch
         from moorage.client.waiting import judge_operation
-        from moorage.client.watching import Sight, Watch, watch
+        from moorage.client.watching import Sight, watch
 
         async def look(limit_s: float) -> Sight:
             found = await self._session.get(fleet_path("operations", operation), limit_s=limit_s)
             return Sight(found, judge_operation(found))
 
-        what = Watch("done", f"Operation {operation}", operation, timeout_s, interval_s, on_status)
+        what = OperationWatch("done", f"Operation {operation}", operation, timeout_s, interval_s, on_status)
         return await watch(what, look, self._session.transport)

@@ -78,6 +78,11 @@ class Watch:
         """How to look further."""
         return f"look further with `moor why {self.name}` and `moor logs {self.name}`"
 
+    @property
+    def onward(self) -> str:
+        """How to wait on, once time is over; empty where the remedy tells it already."""
+        return f"; wait on with `moor wait {self.name} --for {self.goal}`"
+
 
 def watch_of(
     kind: str,
@@ -165,7 +170,7 @@ def _timed_out(what: Watch, said: str, last: Json) -> WaitTimeout:
     return WaitTimeout(
         f"{what.subject} was not {what.goal} within {what.timeout_s:g} s: {said}{because}",
         last=last,
-        remedy=f"{what.remedy}; wait on with `moor wait {what.name} --for {what.goal}`",
+        remedy=what.remedy + what.onward,
         target=what.subject,
     )
 

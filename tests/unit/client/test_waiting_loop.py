@@ -273,3 +273,23 @@ def test_a_time_out_says_what_the_server_answered_last():
     why = {"code": "deploy.unready", "message": "0 of 1 replicas ready: it answers /health with status 503"}
     with pytest.raises(WaitTimeout, match="0 of 1 replicas ready: it answers /health with status 503"):
         client_of(Script(deployment("LOADING_MODEL", reason=why))).deployments.wait("gemma", "live", timeout_s=2)
+
+
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        ("running", "look further with `moor operations get op-9`; wait on with `moor operations watch op-9`"),
+        ("failed", "look further with `moor operations get op-9`"),
+    ],
+)
+def test_a_wait_for_an_operation_that_ends_badly_advises_the_commands_that_know_operations(state: str, advice: str):
+    found = httpx.Response(200, json={"kind": "Operation", "operation": "adopt", "state": state})
+    with pytest.raises((WaitTimeout, WaitFailed)) as caught:
+        client_of(lambda request: found).operations.wait("op-9", timeout_s=8)
+    assert caught.value.remedy == advice
+
+
+def test_a_wait_for_a_deployment_that_times_out_advises_the_wait_for_its_goal():
+    with pytest.raises(WaitTimeout) as caught:
+        client_of(Script(deployment("DEPLOYING"))).deployments.wait("gemma", "ready", timeout_s=8)
+    assert str(caught.value.remedy).endswith("wait on with `moor wait gemma --for ready`")
