@@ -28,5 +28,9 @@ DURATION_MAX_S = 36_500 * 86_400.0
 SPLIT_SPEC = "submit the work as several runs"
 """What to do with a run of too many workers."""
 
+GUARD_REQUESTS_MAX = 10_000
+"""Requests on each side that a release guard may ask for before it compares: what clients do not bring is sent one at
+a time, and many more than that would outlast every sensible deadline of a rollout."""
+
 DECISIONS_KEPT = 20
 """Guard decisions kept with a revision."""

@@ -10,7 +10,19 @@ from pydantic import Field, field_validator, model_validator
 from moorage.domain.errors import InvalidSpec
 from moorage.domain.sources import hub_source
 from moorage.wire.document import Document
-from moorage.wire.fields import AtLeastOne, Count, Duration, Name, Part, Percent, Priority, ReplicaCount, Share, Workers
+from moorage.wire.fields import (
+    AtLeastOne,
+    Count,
+    Duration,
+    GuardRequests,
+    Name,
+    Part,
+    Percent,
+    Priority,
+    ReplicaCount,
+    Share,
+    Workers,
+)
 from moorage.wire.runtime import (
     DriveUse,
     Expose,
@@ -112,7 +124,7 @@ class Guard(Part):
     """
 
     enabled: bool = True
-    minimum_requests: AtLeastOne = 20
+    minimum_requests: GuardRequests = 20
     ttft_percent: Percent = 15
     latency_percent: Percent = 15
     error_rate: Share = 0.01

@@ -186,6 +186,7 @@ Workers = Annotated[
     AfterValidator(checked(_workers, "workers")),
 ]
 """How many workers a run, or one of its groups, has."""
+GuardRequests = Annotated[int, Field(ge=1, le=limits.GUARD_REQUESTS_MAX)]
 ReplicaCount = Annotated[int, Field(ge=0, le=limits.REPLICAS_MAX)]
 GpuTotal = Annotated[int, Field(ge=1, le=limits.GPUS_TOTAL_MAX)]
 Priority = Annotated[int, Field(ge=-limits.PRIORITY_MAX, le=limits.PRIORITY_MAX)]

@@ -70,12 +70,20 @@ def test_a_number_of_a_run_that_is_too_large_is_refused_at_its_place(
         ({"priority": HUGE}, "priority"),
         ({"scaling": {"target_in_flight": float("inf")}}, "scaling.target_in_flight"),
         ({"rollout": {"guard": {"ttft_percent": float("nan")}}}, "rollout.guard.ttft_percent"),
+        ({"rollout": {"guard": {"minimum_requests": limits.GUARD_REQUESTS_MAX + 1}}}, "rollout.guard.minimum_requests"),
         ({"runtime": {"command": ["x"], "ready": {"request": {"path": "/", "body": {"a": [HUGE]}}}}},
          "runtime.ready.request.body"),
     ],
 )  # fmt: skip
 def test_a_number_of_a_deployment_that_is_too_large_is_refused_at_its_place(parts: dict[str, Any], path: str) -> None:
     assert refusal(serve, **parts)["path"] == path
+
+
+def test_a_guard_that_asks_for_more_requests_than_could_be_sent_is_told_the_most() -> None:
+    most = limits.GUARD_REQUESTS_MAX
+    problem = refusal(serve, rollout={"guard": {"minimum_requests": 1_000_000}})
+    assert problem["message"] == f"must be at most {most}, not 1000000"
+    assert serve(rollout={"guard": {"minimum_requests": most}})["rollout"]["guard"]["minimum_requests"] == most
 
 
 def test_the_workers_of_all_groups_count_together() -> None:
