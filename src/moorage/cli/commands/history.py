@@ -83,15 +83,8 @@ def _print(items: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _is_of_rollouts(change: Mapping[str, Any]) -> bool:
-    """Of a later revision, or the replacement of the first: what moved, and why."""
-    thing = change.get("object") or {}
-    first = str(thing.get("name") or "").endswith("-1") and change.get("to") in (
-        None,
-        "candidate",
-        "provisioning",
-        "active",
-    )
-    return thing.get("kind") == "Revision" and not first
+    """Of a revision: what moved, and why. Of the first one too, to which a rollback may go back."""
+    return (change.get("object") or {}).get("kind") == "Revision"
 
 
 def _is_about(change: Mapping[str, Any], name: str) -> bool:
