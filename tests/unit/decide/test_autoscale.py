@@ -78,6 +78,16 @@ def test_the_limits_hold_whatever_was_decided_before_and_whatever_the_load() -> 
     assert (raised.desired, raised.reason.code) == (1, "scale.at_min")
 
 
+@pytest.mark.parametrize(
+    ("least", "told"),
+    [(0, "At its minimum of 1 while it is awake"), (1, "At its minimum of 1"), (2, "At its minimum of 2")],
+)
+def test_what_may_sleep_is_not_said_to_have_a_minimum_of_one(least: int, told: str) -> None:
+    policy = Policy.of({"replicas": {"min": least, "max": 4}})
+    assert choose(policy, load(0.0), Facts(policy.low, since=NOW - 1000.0), NOW).reason.message == told
+    assert choose(policy, load(0.0), Facts(0, since=NOW - 1000.0), NOW).reason.message == told
+
+
 def test_without_room_it_asks_for_no_more_and_says_what_it_waits_for() -> None:
     choice = chosen(load(40.0), 2, no_room="no machine has a free GPU")
     assert (choice.desired, choice.reason.code) == (2, "scale.no_capacity")

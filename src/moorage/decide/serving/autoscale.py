@@ -34,6 +34,7 @@ class Policy:
 
     Args:
         low, high: limits; `low` is at least 1, since zero is not reached by scaling.
+        sleeps: its spec allows zero, so that `low` is its minimum only while it is awake.
         unit: requests in flight or held that one replica is meant for.
         interval_s: at most one decision in so long.
     """
@@ -44,6 +45,7 @@ class Policy:
     up_after_s: float = 5.0
     down_after_s: float = 300.0
     slo: goodput.Slo | None = None
+    sleeps: bool = False
 
     @property
     def scales(self) -> bool:
@@ -67,7 +69,12 @@ class Policy:
             up_after_s=float(asked.get("up_after", 5.0)),
             down_after_s=float(asked.get("down_after", 300.0)),
             slo=goodput.Slo.of(asked.get("slo")),
+            sleeps=int((spec.get("replicas") or {}).get("min", 1)) == 0,
         )
+
+    def at_min(self) -> Reason:
+        """It is as small as it may be."""
+        return reason("scale.at_min", awake=self.low) if self.sleeps else reason("scale.at_min", min=self.low)
 
     def clamp(self, size: int) -> int:
         """The size, within the limits."""
@@ -156,13 +163,13 @@ class _Case:
 
     def at_limit(self, size: int) -> Reason:
         """At the maximum, which counts where the two are one, or the minimum."""
-        return reason("scale.at_max", max=size) if size >= self.policy.high else reason("scale.at_min", min=size)
+        return reason("scale.at_max", max=size) if size >= self.policy.high else self.policy.at_min()
 
     def at_rest(self, size: int) -> Reason:
         """What is said of a size that fits."""
         if self.facts.unqualified is not None:
             return reason("scale.unqualified", why=self.facts.unqualified)
-        return reason("scale.at_min", min=size) if size <= self.policy.low else reason("scale.steady", to=size)
+        return self.policy.at_min() if size <= self.policy.low else reason("scale.steady", to=size)
 
     def held(self, code: str, to: int, until: float) -> Choice:
         """Another size is asked for, and not taken before."""

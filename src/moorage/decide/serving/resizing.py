@@ -71,7 +71,7 @@ def at_wake(draft: Draft, deployment: Deployment, waiting: int) -> None:
     if not policy.scales:
         return
     to = wake_size(policy, waiting)
-    why = _woken(0, to, waiting) if to > policy.low else reason("scale.at_min", min=policy.low)
+    why = _woken(0, to, waiting) if to > policy.low else policy.at_min()
     _keep(draft, deployment, Choice(to, why))
 
 

@@ -81,7 +81,11 @@ _SCALING = (
         optional=("from", "to", "until"),
     ),
     progress("scale.steady", "Its size fits the load[: {to} replicas]", optional=("to",)),
-    progress("scale.at_min", "At its minimum[ of {min}]", optional=("min", "to")),
+    progress(
+        "scale.at_min",
+        "At its minimum[ of {min}][ of {awake} while it is awake]",
+        optional=("min", "awake", "to"),
+    ),
     waiting(
         "scale.at_max",
         "At its maximum[ of {max}]; the load asks for more",
