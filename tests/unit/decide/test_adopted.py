@@ -88,6 +88,14 @@ def test_a_look_is_written_when_it_tells_something_new_and_only_then():
     assert lost.change.writes[0].reason.code == "deploy.upstream_unready"
 
 
+def test_a_server_is_said_to_list_a_model_only_where_one_was_named():
+    told = [
+        adopted.seen(replace(made(), spec=spec), Probe(True, None, ("m",)), NOW).change.writes[0].reason.message
+        for spec in ({"model": {"id": "m"}}, {"model": {"id": None}}, {})
+    ]
+    assert told == ["http://box:8000 answers, and lists m", "http://box:8000 answers", "http://box:8000 answers"]
+
+
 def test_a_look_that_comes_after_a_stop_changes_nothing():
     assert adopted.seen(made(status=DeploymentStatus.STOPPED), Probe(True), NOW).change is None
 

@@ -4,6 +4,13 @@ import click
 
 from moorage.cli.session import Session, command, examples, timeout_option
 
+MEANS = {
+    "observe": "it is only observed",
+    "traffic": "it is given traffic",
+    "lifecycle": "it is given traffic, and ours to end",
+}
+"""Mode → what is done with the server."""
+
 
 @click.command(
     epilog=examples(
@@ -16,7 +23,7 @@ from moorage.cli.session import Session, command, examples, timeout_option
 @click.option("--name", required=True, help="Name of the deployment, and of its endpoint.")
 @click.option(
     "--mode",
-    type=click.Choice(("observe", "traffic", "lifecycle")),
+    type=click.Choice(tuple(MEANS)),
     default="observe",
     show_default=True,
     help="observe: only look at it. traffic: send requests there too. lifecycle: a delete also ends it.",
@@ -52,5 +59,14 @@ def adopt(
             session.client.operations.wait(answer["operation"], timeout_s=timeout_s)
         finally:
             progress.clear()
-    word = "adopted" if answer["changed"] else "was adopted already"
-    session.show_text(answer, lambda: f"{name}: {word}, to {mode}\n\n    moor status {name}")
+    session.show_text(answer, lambda: told(name, mode, changed=bool(answer["changed"])))
+
+
+def told(name: str, mode: str, *, changed: bool) -> str:
+    """What was made of it, and how it is watched.
+
+    Args:
+        changed: False: it was so before.
+    """
+    word = "adopted" if changed else "was adopted already"
+    return f"{name}: {word}; {MEANS[mode]}\n\n    moor status {name}"

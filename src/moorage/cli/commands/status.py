@@ -83,7 +83,9 @@ def _facts(value: dict[str, Any], now: float, width: int | None) -> list[str]:
         facts.append(("replicas", f"{ready} ready of {desired} wanted, {starting} starting"))
     if value.get("rollout"):
         facts.append(("rollout", value["rollout"]["message"]))
-    if value.get("url"):
+    if (value.get("upstream") or {}).get("mode") == "observe":
+        facts.append(("requests", f"none: it is only observed; ask it itself at {value['upstream'].get('url')}"))
+    elif value.get("url"):
         facts.append(("url", f"{value['url']}   model {value.get('model')}"))
     facts.append(("age", age(value.get("created_at"), now)))
     if value.get("crash_looping"):

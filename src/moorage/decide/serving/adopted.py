@@ -139,7 +139,9 @@ def seen(deployment: Deployment, probe: Probe, now: float, fence: Fence | None =
     if probe.healthy and not deployment.ever_ready:
         draft.set(deployment, ever_ready=True, past_pulling=True, initial_scale_reached=True, first_ready_at=now)
     if probe.healthy:
-        draft.because(deployment, reason("deploy.upstream_ready", url=upstream["url"]))
+        asked = dict(deployment.spec.get("model") or {}).get("id")
+        listed = {"model": asked} if asked else {}
+        draft.because(deployment, reason("deploy.upstream_ready", url=upstream["url"], **listed))
     else:
         draft.because(deployment, reason("deploy.upstream_unready", url=upstream["url"], why=probe.why or "no answer"))
     return draft.decision(fence)

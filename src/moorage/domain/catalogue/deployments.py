@@ -9,8 +9,8 @@ _STATUS = (
     progress("deploy.created", "Accepted"),
     progress("deploy.initial_zero", "Accepted at zero replicas; the first request wakes it"),
     progress("deploy.rollout", "Woken to roll out a new revision[ ({revision})]", optional=("revision",)),
-    by_person("deploy.adopted", "Adopted from {url}, to {mode}", "url", "mode", optional=("by",)),
-    progress("deploy.upstream_ready", "{url} answers, and lists its model", "url"),
+    by_person("deploy.adopted", "Adopted from {url}, in mode {mode}", "url", "mode", optional=("by",)),
+    progress("deploy.upstream_ready", "{url} answers[, and lists {model}]", "url", optional=("model",)),
     waiting(
         "deploy.upstream_unready",
         "{url} does not serve: {why}",
