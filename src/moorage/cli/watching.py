@@ -23,6 +23,7 @@ def watched(
     wait: Callable[[Callable[[Json], None]], Any],
     *,
     resume: str | None = None,
+    named: bool = True,
 ) -> Any:
     """Run a wait of the SDK with a waiting line.
 
@@ -32,12 +33,14 @@ def watched(
         goal: for the words, and for how to resume.
         wait: called with `on_status`.
         resume: the command that goes on watching; None: `moor wait` for the same goal.
+        named: whether it is known to be there. What a person only typed is spoken of once it was seen.
 
     Raises:
         Interrupted: Ctrl-C; the work goes on.
     """
     progress = session.progress()
-    progress.update(f"{name}: waiting for {goal}")
+    if named:
+        progress.update(f"{name}: waiting for {goal}")
     try:
         return wait(lambda seen: progress.update(f"{name}: {sentence(seen)}; waiting for {goal}"))
     except KeyboardInterrupt:

@@ -15,6 +15,7 @@ from moorage.control.fleet import FleetAdmission
 from moorage.control.keeping import FleetKeeper
 from moorage.control.pinning import Look, Pins
 from moorage.control.planning import Prospect, plan
+from moorage.control.reading import missing
 from moorage.control.roomcheck import Room, room_for
 from moorage.control.scheduling import load_book
 from moorage.control.submitted import checked_spec
@@ -24,7 +25,6 @@ from moorage.decide.serving.commands import Intent, Known
 from moorage.decide.serving.phase import OPEN_OPERATION, desired_replicas, initial_scale
 from moorage.decide.serving.rollout.record import terms_of
 from moorage.decide.serving.snapshot import Demand
-from moorage.domain.errors import NotFound
 from moorage.domain.ids import digest
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.ports import Clock, Store
@@ -221,9 +221,7 @@ class Admission:
     async def _operation(self, uid: str) -> Operation:
         operation = await self._store.get(Operation, uid)
         if operation is None:
-            raise NotFound(
-                f"there is no operation {uid}", remedy="`moor operations` lists them", target=f"Operation {uid}"
-            )
+            raise missing(Operation, None, uid)
         return operation
 
     async def cordon(self, machine: str, *, why: str, actor: str, key: str | None) -> Answer:
@@ -260,11 +258,7 @@ class Admission:
     async def _must_know(self, ns: str, name: str) -> Known:
         known = await self._known(ns, name)
         if known is None:
-            raise NotFound(
-                f"there is no deployment {ns}/{name}",
-                remedy="see what there is with `moor ls`; deleted ones with `moor ls --deleted`",
-                target=f"Deployment {ns}/{name}",
-            )
+            raise missing(Deployment, ns, name)
         return known
 
 

@@ -231,7 +231,7 @@ def _newest(runs: Sequence[Run]) -> Run | None:
 
 def _missing(kind: str, ns: str, name: str) -> NotFound:
     return NotFound(
-        f"there is no {kind} {ns}/{name}",
+        f"there is no {kind.lower()} {ns}/{name}",
         remedy="see what there is with `moor ls`; deleted ones with `moor ls --deleted`",
         target=f"{kind} {ns}/{name}",
     )

@@ -94,7 +94,9 @@ class FleetAdmission:
         rows = [m for m in await self._store.find(Machine, name=name) if m.state is not MachineState.REMOVED]
         if not rows:
             raise NotFound(
-                f"there is no machine {name} in the cluster", remedy="see `moor machines`", target=f"Machine {name}"
+                f"there is no machine {name} in the cluster",
+                remedy="see what there is with `moor ls machines`",
+                target=f"Machine {name}",
             )
         return max(rows, key=lambda m: (m.created_at, m.uid))
 

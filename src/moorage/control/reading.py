@@ -31,6 +31,12 @@ N = TypeVar("N", bound=Noun)
 HISTORY_MAX = 1000
 """Rows of history in one answer."""
 
+_SEEN_WITH: Mapping[type[Noun], str] = {
+    Operation: "see what there is with `moor operations list`",
+    Machine: "see what there is with `moor ls machines`",
+}
+"""How to see what there is, of the kinds that a plain `moor ls` does not list."""
+
 
 class Reader:
     """Reads for people.
@@ -306,8 +312,8 @@ def missing(kind: type[Noun], namespace: str | None, name: str) -> NotFound:
     """The error for an object that is not there (or not the caller's)."""
     shown = f"{namespace}/{name}" if namespace is not None else name
     return NotFound(
-        f"there is no {kind.kind} {shown}",
-        remedy="see what there is with `moor ls`; deleted ones with `moor ls --deleted`",
+        f"there is no {kind.kind.lower()} {shown}",
+        remedy=_SEEN_WITH.get(kind, "see what there is with `moor ls`; deleted ones with `moor ls --deleted`"),
         target=f"{kind.kind} {shown}",
     )
 

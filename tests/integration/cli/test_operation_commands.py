@@ -128,3 +128,12 @@ def test_ctrl_c_ends_only_the_watching_and_prints_the_command_that_resumes(api: 
     watching.send_signal(signal.SIGINT)
     _, told = watching.communicate(timeout=90)
     assert (watching.returncode, "moor operations watch op-1" in told) == (130, True)
+
+
+def test_an_operation_that_is_not_there_is_not_said_to_be_waited_for(
+    api: StubApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["operations", "watch", "nosuch"], api.env) == 4
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert "waiting for its end" not in shown

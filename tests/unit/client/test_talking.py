@@ -302,7 +302,7 @@ def test_a_log_by_name_alone_finds_a_run_where_no_deployment_has_that_name():
     def handler(request):
         path = request.url.path
         if "/deployments/" in path:
-            return httpx.Response(404, json={"code": "not_found", "message": "there is no Deployment default/train"})
+            return httpx.Response(404, json={"code": "not_found", "message": "there is no deployment default/train"})
         return (
             stream(log("line", "one", 1)) if path.endswith("/logs") else httpx.Response(200, json={"state": "Running"})
         )

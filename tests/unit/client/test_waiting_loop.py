@@ -150,7 +150,7 @@ def test_a_failure_seen_in_the_last_look_is_a_failure_and_not_a_time_out():
 
 
 def test_waiting_for_a_name_that_never_was_fails_at_once():
-    missing = httpx.Response(404, json={"code": "not_found", "message": "there is no Deployment default/gemma"})
+    missing = httpx.Response(404, json={"code": "not_found", "message": "there is no deployment default/gemma"})
     clock = FakeTime()
     with pytest.raises(NotFound):
         client_of(Script(missing), clock).deployments.wait("gemma", "ready")
@@ -161,7 +161,7 @@ def test_a_deployment_deleted_meanwhile_satisfies_stopped_and_fails_ready():
     def gone(request):
         if request.url.params.get("deleted") == "true":
             return httpx.Response(200, json={"id": "dep-1", "deleted": True, "state": "stopped"})
-        return httpx.Response(404, json={"code": "not_found", "message": "there is no Deployment default/gemma"})
+        return httpx.Response(404, json={"code": "not_found", "message": "there is no deployment default/gemma"})
 
     assert not client_of(Script(deployment("DEACTIVATING"), gone)).deployments.wait("gemma", "stopped").serving
     with pytest.raises(WaitFailed, match="it was deleted"):
@@ -220,7 +220,7 @@ def test_a_wait_for_a_run_stays_with_the_run_that_its_name_meant_at_first():
 
 
 def test_a_run_that_is_removed_while_it_is_waited_for_was_deleted():
-    missing = httpx.Response(404, json={"code": "not_found", "message": "there is no Run default/run-7"})
+    missing = httpx.Response(404, json={"code": "not_found", "message": "there is no run default/run-7"})
     looks = [{"id": "run-7", "state": "Running", "deleting": True}, missing]
     assert client_of(Script(*looks)).runs.wait("train", "deleted").last == {"deleted": True}
     with pytest.raises(WaitFailed, match="it was deleted"):
@@ -251,7 +251,7 @@ def test_the_look_at_the_deadline_has_time_to_be_answered():
 
 
 def test_a_deployment_whose_tombstone_is_gone_as_well_was_deleted_all_the_same():
-    missing = httpx.Response(404, json={"code": "not_found", "message": "there is no Deployment default/gemma"})
+    missing = httpx.Response(404, json={"code": "not_found", "message": "there is no deployment default/gemma"})
     script = Script(deployment("DEACTIVATING"), missing)
     assert not client_of(script).deployments.wait("gemma", "stopped").serving
 

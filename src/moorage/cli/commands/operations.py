@@ -125,11 +125,18 @@ def watch_operation(session: Session, uid: str, timeout_s: float | None, name: s
     """Wait for an operation with a waiting line; Ctrl-C ends only the watching.
 
     Args:
-        name: what the line begins with; None: the operation's id.
+        name: what the line begins with; None: the operation's id, which nobody has looked up yet.
     """
     wait = partial(session.client.operations.wait, uid, timeout_s=timeout_s, interval_s=LOOK_EVERY_S)
     resume = f"moor operations watch {uid}{namespace_flag(session)}"
-    outcome = watched(session, name or uid, "its end", lambda on_status: wait(on_status=on_status), resume=resume)
+    outcome = watched(
+        session,
+        name or uid,
+        "its end",
+        lambda on_status: wait(on_status=on_status),
+        resume=resume,
+        named=name is not None,
+    )
     last: dict[str, Any] = outcome.last
     return last
 
