@@ -130,11 +130,31 @@ def identify(pid: int, port: int | None) -> ClaimAnswer:
     try:
         command = slurp(f"/proc/{number}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
         ours = f"{COOKIE_VARIABLE}=".encode() in slurp(f"/proc/{number}/environ")
-    except OSError:
-        return ClaimAnswer(error=f"pid {pid} belongs to another user: it could be neither looked at nor ended")
+    except OSError as cause:
+        return ClaimAnswer(error=_unseen(pid, number, cause)) if alive(pid, ticks) else ClaimAnswer()
     proof = {"pid": pid, "start_ticks": ticks, "boot_id": boot_id()}
     holds = listens_on(pid, port) if port is not None else None
     return ClaimAnswer(found=True, proof=proof, command=command[:SHOWN], holds_port=holds, ours=ours)
+
+
+def _unseen(pid: int, number: int | None, cause: OSError) -> str:
+    """Why a process that runs cannot be looked at.
+
+    Another user's is only what has another uid: being root does not open every process, such as that of a sandbox.
+    """
+    owner = _owner(number)
+    if isinstance(cause, PermissionError) and owner is not None and owner != os.geteuid():
+        return f"pid {pid} belongs to another user: it could be neither looked at nor ended"
+    return f"pid {pid} cannot be looked at: {(cause.strerror or str(cause)).lower()}"
+
+
+def _owner(number: int | None) -> int | None:
+    """The uid that a process runs under; None where it cannot be told."""
+    try:
+        lines = slurp(f"/proc/{number}/status").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), None)
 
 
 def _number(name: str) -> int:
