@@ -411,6 +411,19 @@ def test_a_stopped_deployment_refuses_another_revision() -> None:
     assert refused.value.code == "deployment_stopped"
 
 
+@pytest.mark.parametrize(
+    ("ended_by", "advised"), [("delete", "wait until it is gone"), ("stop", "delete it"), ("pause", "wake it first")]
+)
+def test_a_rollback_of_one_that_is_not_served_advises_to_wake_only_what_sleeps(ended_by: str, advised: str) -> None:
+    world = promoted()
+    world.command(ended_by)
+    if ended_by == "pause":
+        world.settle()
+    with pytest.raises(Conflict) as refused:
+        world.order("rollback")
+    assert str(refused.value.remedy).startswith(advised)
+
+
 def test_a_rollback_ordered_while_it_goes_to_sleep_keeps_it_awake() -> None:
     world = promoted()
     world.confirmed = False

@@ -192,9 +192,19 @@ def _refuse_unless_served(deployment: Deployment) -> None:
         raise Conflict(
             f"deployment {_shown(deployment)} is {word} and cannot be rolled back",
             code="deployment_asleep" if deployment.status is DeploymentStatus.PAUSED else "deployment_over",
-            remedy=f"wake it first (moor wake {deployment.name}), or apply the spec that it should have",
+            remedy=_how_to_be_served(deployment),
             target=_target(deployment),
         )
+
+
+def _how_to_be_served(deployment: Deployment) -> str:
+    """What helps where nothing serves; only one that sleeps can be woken."""
+    name = deployment.name
+    if deployment.deleting:
+        return f"wait until it is gone (moor delete {name} --yes --wait), then apply the spec that it should have"
+    if deployment.status is DeploymentStatus.PAUSED:
+        return f"wake it first (moor wake {name}), or apply the spec that it should have"
+    return f"delete it (moor delete {name} --yes --wait), then apply the spec that it should have"
 
 
 def _operation(draft: Draft, what: str, revision: Revision, ids: Ids, text: str | None) -> Operation:
