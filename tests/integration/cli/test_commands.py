@@ -230,6 +230,16 @@ def test_an_order_tells_people_what_the_deployment_does_now_and_programs_the_ans
     assert json.loads(capsys.readouterr().out) == {"deployment": "dep-gemma"}
 
 
+@pytest.mark.parametrize(("status", "told"), [("paused", "sleeps already"), ("created", "will sleep once")])
+def test_a_pause_of_one_that_sleeps_says_that_it_sleeps_already(
+    status: str, told: str, api: StubApi, capsys: pytest.CaptureFixture[str]
+):
+    api.deployment("gemma", status=status, phase="SCALED_TO_ZERO")
+    api.answers["POST /namespaces/default/deployments/gemma/pause"] = (202, {"deployment": "dep-gemma"})
+    assert main(["pause", "gemma"], api.env) == 0
+    assert capsys.readouterr().out.startswith(f"gemma: {told}")
+
+
 def test_status_says_what_why_and_what_failed_last(api: StubApi, capsys: pytest.CaptureFixture[str]):
     api.deployment("gemma", last_failure={"exit_code": 137, "reason": {"message": "Out of memory"}}, crash_looping=True)
     assert main(["status", "gemma"], api.env) == 0

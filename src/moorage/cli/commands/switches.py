@@ -52,7 +52,9 @@ def scaling_words(shown: dict[str, Any]) -> str:
 @command
 def pause(session: Session, name: str, key: str | None) -> None:
     """Put a deployment to sleep. The next request wakes it, and waits meanwhile."""
-    _tell(session, name, session.client.deployments.pause(name, key=key), "will sleep once nothing is in flight")
+    slept = session.human and session.client.deployments.get(name).get("status") == "paused"
+    ordered = "sleeps already" if slept else "will sleep once nothing is in flight"
+    _tell(session, name, session.client.deployments.pause(name, key=key), ordered)
 
 
 @click.command(epilog=examples("moor wake gemma"))
