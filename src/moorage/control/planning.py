@@ -147,7 +147,7 @@ def _rollout(prospect: Prospect, revision: Revision) -> Iterator[Answer]:
         yield {"kind": "wake", "summary": "wake: a rollout needs what serves beside it"}
     where = "in the place of one that serves" if terms.replace else "beside what serves"
     yield {"kind": "start", "summary": f"start 1 replica of it {where}; it must be ready within {terms.deadline_s:g} s"}
-    yield {"kind": "compare", "summary": f"compare it with revision {active.number}{_traffic(terms)}"}
+    yield {"kind": "compare", "summary": _comparison(terms, size, active.number)}
     if not terms.auto:
         yield {"kind": "wait", "summary": f"wait for a person's word: moor promote {deployment.name}, or moor reject"}
     if size > 1:
@@ -157,6 +157,12 @@ def _rollout(prospect: Prospect, revision: Revision) -> Iterator[Answer]:
     yield {"kind": "drain", "summary": f"drain revision {active.number} for at most {drain:g} s, then stop it"}
     if terms.window_s > 0:
         yield {"kind": "watch", "summary": f"for {terms.window_s:g} s go back by itself if it proves worse"}
+
+
+def _comparison(terms: Terms, size: int, other: int) -> str:
+    if terms.replace and size == 1:
+        return f"send it the guard's requests, which must not fail; revision {other} is stopped and cannot be asked"
+    return f"compare it with revision {other}{_traffic(terms)}"
 
 
 def _traffic(terms: Terms) -> str:
@@ -184,7 +190,8 @@ def _warnings(prospect: Prospect, room: Room | None) -> Iterator[str]:
         yield "model.id is not set, so readiness checks health only and not which model answers"
     if revision is not None and active is not None:
         terms = terms_of(deployment)
-        if not synthetic.applicable(deployment, revision):
+        alone = terms.replace and max(desired_replicas(deployment), 1) == 1
+        if not synthetic.applicable(deployment, revision) or (alone and not synthetic.asks_of(deployment, revision)):
             yield (
                 "the release guard has nothing to measure (no rollout.guard.synthetic, no runtime.ready.request, no "
                 "model.id), so that a candidate that is ready is accepted unseen"

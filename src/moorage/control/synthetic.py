@@ -8,11 +8,13 @@ next one goes on from there. It stops when nothing is missing, when the comparis
 1. what the candidate's server lists is asked once and kept: it must be what its spec declares
 2. the requests must work on the active revision: one that fails there too says nothing about the candidate
 3. then pairs of requests, until the guard lacks none
+
+Where the active revision was stopped to make room (`rollout.capacity: replace`), the candidate alone is asked.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -24,6 +26,7 @@ from moorage.decide.serving import synthetic
 from moorage.decide.serving.evidence import SYNTHETIC, Seen, together
 from moorage.decide.serving.guard import Policy, comparable, judge
 from moorage.decide.serving.phase import is_ready
+from moorage.decide.serving.rollout.sizes import gives_its_place
 from moorage.decide.serving.synthetic import Ask, Missing, kept
 from moorage.domain.changes import Fence
 from moorage.domain.errors import StaleVersion
@@ -34,6 +37,8 @@ from moorage.ports import Clock, Store
 
 FIRST_LIMIT_S = 120.0
 """For the first answers of an active revision of which nothing is known."""
+ALONE_LIMIT_S = 30.0
+"""For those of a candidate that is alone: clients' requests are held until it is known to answer."""
 LIMIT_MIN_S = 15.0
 SLOWER_MAX = 10.0
 """A request that takes ten times as long as the active revision's slowest has failed: waiting longer for a candidate
@@ -77,13 +82,16 @@ class Comparison:
     candidate: Side
     asks: tuple[Ask, ...]
     missing: Missing
+    alone: bool = False
 
     @property
     def limit_s(self) -> float:
         """How long one request may take."""
-        known = self.active.kept.get("latency_us") or {}
+        known = (self.candidate if self.alone else self.active).kept.get("latency_us") or {}
         gateway = dict(self.deployment.spec.get("gateway") or {})
         most = float(gateway.get("first_byte_timeout") or FIRST_LIMIT_S)
+        if self.alone and not known:
+            return min(ALONE_LIMIT_S, most)
         slowest_s = bounds_of(max(int(index) for index in known))[1] / 1e6 if known else FIRST_LIMIT_S / SLOWER_MAX
         return min(max(SLOWER_MAX * slowest_s, LIMIT_MIN_S), most)
 
@@ -120,7 +128,7 @@ class SyntheticStep:
             await self._note_listed(uid, comparison)
         if not comparison.missing:
             return None
-        if "streams" not in comparison.active.kept and not await self._prove(uid, comparison):
+        if not comparison.alone and "streams" not in comparison.active.kept and not await self._prove(uid, comparison):
             return self._clock.now() + UNPROVEN_RETRY_S
         return self._clock.now() if await self._send(uid, comparison.evidence_id) else None
 
@@ -138,13 +146,15 @@ class SyntheticStep:
         ready = await self._ready(uid)
         sides = [Side(r, tuple(ready.get(r.uid, ()))) for r in (active, candidate)]
         asks = synthetic.asks_of(deployment, candidate)
-        if not all(side.addresses for side in sides):
+        alone = not sides[0].addresses and gives_its_place(deployment, rollout)
+        if not sides[1].addresses or not (sides[0].addresses or alone):
             return None
         policy = Policy.of(dict(deployment.spec.get("rollout") or {}).get("guard"))
-        facts = synthetic.facts_of(deployment, active, candidate, candidate_ready=True)
+        facts = synthetic.facts_of(deployment, None if alone else active, candidate, candidate_ready=True)
+        facts = replace(facts, baseline_stopped=alone)
         seen = comparable(active.evidence, candidate.evidence, rollout.strategy, policy.minimum_requests)
         missing = synthetic.missing(judge(policy, *seen, facts), active, candidate) if asks else Missing()
-        return Comparison(str(rollout.evidence_id), deployment, sides[0], sides[1], asks, missing)
+        return Comparison(str(rollout.evidence_id), deployment, sides[0], sides[1], asks, missing, alone)
 
     async def _ready(self, uid: str) -> dict[str, list[str]]:
         """Addresses of ready replicas by revision."""

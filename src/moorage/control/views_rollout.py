@@ -13,6 +13,7 @@ from moorage.decide.serving.evidence import compared
 from moorage.decide.serving.guard.policy import Policy
 from moorage.decide.serving.phase import desired_replicas, is_ready
 from moorage.decide.serving.rollout.record import Rollout, rollout_of, terms_of
+from moorage.decide.serving.rollout.sizes import gives_its_place
 from moorage.decide.serving.snapshot import Demand
 from moorage.domain.nouns import Deployment, Replica, Revision
 from moorage.domain.states import TERMINAL_REPLICA, ReplicaStatus, RevisionState
@@ -200,10 +201,26 @@ def _moving(scene: Scene, rollout: Rollout) -> str:
         why = f" ({rollout.why})" if rollout.why else ""
         return f"going back to revision {number}{why}: {_ready_of(scene, rollout, candidate)}; {other} serves meanwhile"
     if candidate.state in (RevisionState.CANDIDATE, RevisionState.PROVISIONING):
-        return f"revision {number} starts: {_starting(scene, candidate)}; revision {other} serves meanwhile"
+        return f"revision {number} starts: {_starting(scene, candidate)}; {_meanwhile(scene, rollout)}"
     if candidate.state is RevisionState.PROMOTING:
         return f"revision {number} is accepted and scaled to take over: {_ready_of(scene, rollout, candidate)}"
+    if _is_alone(scene, rollout):
+        return f"revision {number} proves itself, {_meanwhile(scene, rollout)}: {_compared(scene, rollout)}"
     return f"revision {number} is compared with revision {other}{_share(scene, rollout)}: {_compared(scene, rollout)}"
+
+
+def _is_alone(scene: Scene, rollout: Rollout) -> bool:
+    """The active revision was stopped to make room, so that the candidate alone is asked."""
+    return not scene.ready(rollout.baseline) and gives_its_place(scene.deployment, rollout)
+
+
+def _meanwhile(scene: Scene, rollout: Rollout) -> str:
+    """What answers clients while the candidate is on its way."""
+    baseline = scene.revision(rollout.baseline)
+    other = baseline.number if baseline else "?"
+    if _is_alone(scene, rollout):
+        return f"revision {other} is stopped to make room for it, and requests are held"
+    return f"revision {other} serves meanwhile"
 
 
 def _ready_of(scene: Scene, rollout: Rollout, candidate: Revision) -> str:
@@ -239,17 +256,18 @@ def _compared(scene: Scene, rollout: Rollout) -> str:
             return f"accepted, and waits for  moor promote {scene.deployment.name}"
         return "accepted so far; its steps go on"
     seen = _evidence(scene, rollout) or {}
-    few = min(seen.get("candidate", 0), seen.get("active", 0)) < seen.get("needed", 0)
+    sides = ("candidate",) if _is_alone(scene, rollout) else ("candidate", "active")
+    few = min(seen.get(word, 0) for word in sides) < seen.get("needed", 0)
     if few or last is None:
-        return _counted(seen)
+        return _counted(seen, alone=_is_alone(scene, rollout))
     return "; ".join(str(r.get("message")) for r in last.get("reasons") or ())
 
 
-def _counted(seen: Mapping[str, int]) -> str:
+def _counted(seen: Mapping[str, int], *, alone: bool) -> str:
     """How far each side is, never beyond what is needed."""
     needed = seen.get("needed", 0)
     at_it, at_other = (f"{min(seen.get(word, 0), needed)} of {needed}" for word in ("candidate", "active"))
-    return f"{at_it} requests at it, {at_other} at the other"
+    return f"{at_it} requests at it" + ("" if alone else f", {at_other} at the other")
 
 
 def _drains(left: Mapping[str, Any]) -> str:

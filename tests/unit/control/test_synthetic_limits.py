@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from moorage.control.synthetic import FIRST_LIMIT_S, LIMIT_MIN_S, Comparison, Side
+from moorage.control.synthetic import ALONE_LIMIT_S, FIRST_LIMIT_S, LIMIT_MIN_S, Comparison, Side
 from moorage.decide.serving.synthetic import Missing
 from moorage.domain.histogram import index_of
 from moorage.domain.nouns import Deployment, Revision
@@ -32,3 +32,8 @@ def test_a_slow_one_is_given_ten_times_its_slowest_answer() -> None:
 def test_no_request_may_take_longer_than_a_clients() -> None:
     assert limit_s(5.0, first_byte_timeout=3.0) == 3.0
     assert limit_s(None, first_byte_timeout=7.0) == 7.0
+
+
+def test_a_candidate_that_is_alone_is_not_waited_with_for_long_since_requests_are_held() -> None:
+    sides = (Side(Revision(uid="a"), ()), Side(Revision(uid="c"), ("h:2",)))
+    assert Comparison("e", Deployment(uid="d"), *sides, (), Missing(), alone=True).limit_s == ALONE_LIMIT_S

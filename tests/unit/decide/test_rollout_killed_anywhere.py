@@ -124,6 +124,8 @@ def in_place(world: Mortal) -> None:
     world.change(**IN_PLACE)
     world.stopped()
     world.bring_up()
+    world.met("d2")
+    world.settle()
     world.look("d2")
 
 

@@ -347,7 +347,45 @@ def test_on_a_full_machine_the_old_one_stops_first_and_the_active_stays_active_w
     assert world.routed() == set()
     world.stopped()
     world.bring_up()
+    assert (world.state("d2"), world.routed()) == (RevisionState.EVALUATING, set())
+    last = world.revision("d2").decisions[-1]
+    assert (last["verdict"], last["reasons"][0]["code"]) == ("WAIT", "insufficient_requests")
+    assert "stopped to make room" in last["reasons"][0]["message"]
+    world.met("d2", requests=19)
+    world.settle()
+    assert world.state("d2") is RevisionState.EVALUATING, "one request is missing"
+    world.met("d2", requests=20)
+    world.settle()
     assert (world.state("d2"), world.routed()) == (RevisionState.ACTIVE, {"d2"})
+    assert world.revision("d2").decisions[-1]["reasons"][0]["code"] == "within_policy"
+    for kept in world.revision("d2").decisions:
+        stored = json.loads(json.dumps(dict(kept)))
+        assert json.dumps(replay(stored), sort_keys=True) == json.dumps(stored, sort_keys=True)
+
+
+@pytest.mark.parametrize("failed", [3, 20])
+def test_a_candidate_alone_whose_requests_all_fail_is_rejected_and_the_old_one_comes_back(failed: int) -> None:
+    world = replaced(1)
+    world.stopped()
+    world.bring_up()
+    world.met("d2", requests=failed, errors=failed)
+    world.settle()
+    assert world.state("d2") is RevisionState.REJECTED
+    assert world.revision("d2").decisions[-1]["reasons"][0]["code"] == "error_rate_regression"
+    world.stopped()
+    world.bring_up()
+    assert world.routed() == {"d1"}
+
+
+def test_an_active_one_that_had_nothing_ready_by_itself_is_no_baseline_in_place_either() -> None:
+    parts = {"replicas": {"min": 1, "max": 1}, "rollout": {"capacity": "replace"}}
+    world = RolloutWorld(machines=1, capacity={"cpu_milli": 1000}).serve(resources={"cpu": 1.0}, **parts)
+    world.exits(world.worker, 137)
+    world.settle()
+    world.change(resources={"cpu": 1.0}, **parts)
+    world.stopped()
+    world.bring_up()
+    assert world.state("d2") is RevisionState.ACTIVE
     assert world.revision("d2").decisions[-1]["reasons"][0]["code"] == "no_baseline"
 
 

@@ -112,10 +112,13 @@ def missing(decision: GuardDecision, active: Revision, candidate: Revision) -> M
     """What a waiting decision still lacks, to be sent to both alike.
 
     As many to each as the one that clients asked less lacks: the times of requests that were sent are compared among
-    each other, so both sides need the same ones.
+    each other, so both sides need the same ones. An active revision that was stopped for its
+    candidate is asked nothing.
     """
     if not decision.wanted:
         return Missing()
+    if decision.facts.baseline_stopped:
+        return Missing(candidate=max(decision.wanted - decision.candidate.requests, 0))
     clients = min(lived(active).requests, lived(candidate).requests)
     wanted = max(decision.wanted - clients, 0)
     return Missing(*(max(wanted - Seen.from_wire(kept(side)).requests, 0) for side in (active, candidate)))

@@ -49,8 +49,9 @@ REJECT = (
 WAIT = (
     waiting(
         "insufficient_requests",
-        "Too few requests to compare[: {candidate} on the candidate, {active} on the active, {limit} needed]",
-        optional=_COMPARED,
+        "Too few requests to compare[: {candidate} on the candidate, {active} on the active, {limit} needed]"
+        "[: {alone} on the candidate, {limit} needed; the active one is stopped to make room for it]",
+        optional=("alone", *_COMPARED),
         advice="Send it traffic, or give `rollout.guard.synthetic` a file of requests; both count.",
     ),
     waiting(

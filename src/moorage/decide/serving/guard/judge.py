@@ -29,6 +29,7 @@ def judge(policy: Policy, active: Seen | None, candidate: Seen, facts: Facts) ->
         candidate: what was seen of the candidate.
         facts: what is known beside that.
     """
+    kept, active = active, _baseline(policy, active, candidate, facts)
     compared = _compared(policy, active, candidate, facts)
     rejects = tuple(_rejections(policy, compared, facts))
     waits = () if rejects else tuple(_waits(policy, active, candidate, compared, facts))
@@ -39,7 +40,7 @@ def judge(policy: Policy, active: Seen | None, candidate: Seen, facts: Facts) ->
     else:
         verdict, grounds = Verdict.ACCEPT, (_ground(_accepted(policy, active, facts)),)
     wanted = _wanted(policy, active, candidate, compared, facts) if verdict is Verdict.WAIT else 0
-    return GuardDecision(verdict, grounds, policy, active, candidate, facts, compared, wanted)
+    return GuardDecision(verdict, grounds, policy, kept, candidate, facts, compared, wanted)
 
 
 def replay(kept: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,15 +52,37 @@ def replay(kept: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, **judge(inputs.policy, inputs.active, inputs.candidate, inputs.facts).to_wire()}
 
 
+def _baseline(policy: Policy, active: Seen | None, candidate: Seen, facts: Facts) -> Seen | None:
+    """What the candidate is held against.
+
+    One that was stopped for the candidate counts with what was seen of it before, if that is enough; else as one of
+    which as many requests were seen and none failed, so that the candidate's own failures decide.
+    """
+    if not facts.baseline_stopped:
+        return active
+    if active is not None and active.requests >= policy.minimum_requests:
+        return active
+    return Seen(requests=candidate.requests, quality=active.quality if active is not None else {})
+
+
 def _compared(policy: Policy, active: Seen | None, candidate: Seen, facts: Facts) -> tuple[Measure, ...]:
     """Nothing where there is nothing to compare, or the requests are too few to look at."""
     if active is None or not policy.enabled:
         return ()
     scored = measures.quality(policy, active, candidate)
     posted = (scored,) if scored is not None else ()
-    if not facts.applicable or _too_few(policy, active, candidate):
+    if not facts.applicable:
         return posted
+    if _too_few(policy, active, candidate):
+        return (*posted, *_proven_early(policy, active, candidate, facts))
     return (*measures.requests(policy, active, candidate), *posted)
+
+
+def _proven_early(policy: Policy, active: Seen, candidate: Seen, facts: Facts) -> Iterator[Measure]:
+    """Alone, with requests held, a candidate whose failures prove enough already is not asked any further."""
+    failing = measures.error_rate(policy, active, candidate)
+    if facts.baseline_stopped and failing.standing is Standing.REGRESSED:
+        yield failing
 
 
 def _too_few(policy: Policy, active: Seen, candidate: Seen) -> bool:
@@ -84,7 +107,7 @@ def _waits(
     if facts.applicable and facts.synthetic_unproven:
         yield _ground("synthetic_unproven", error=facts.synthetic_error)
     if facts.applicable and _too_few(policy, active, candidate):
-        yield _too_few_ground(active, candidate, policy.minimum_requests)
+        yield _too_few_ground(active, candidate, policy.minimum_requests, facts)
     lacking = any(m.standing is Standing.MISSING and m.regression != QUALITY for m in compared)
     if candidate.requests and candidate.errors == candidate.requests and not lacking:
         yield _ground("evidence_unavailable", metric="latency_p95")  # no answer of it was ever good
@@ -92,7 +115,7 @@ def _waits(
         if measure.standing is Standing.MISSING:
             yield _missing(measure)
         elif measure.standing is Standing.SUSPECTED:
-            yield from _unproven(policy, active, candidate, measure)
+            yield from _unproven(policy, active, candidate, measure, facts)
 
 
 def _missing(measure: Measure) -> Ground:
@@ -103,7 +126,7 @@ def _missing(measure: Measure) -> Ground:
     return _ground(code, **known)
 
 
-def _unproven(policy: Policy, active: Seen, candidate: Seen, measure: Measure) -> Iterator[Ground]:
+def _unproven(policy: Policy, active: Seen, candidate: Seen, measure: Measure, facts: Facts) -> Iterator[Ground]:
     """A difference that may be luck: quality waits for a score of more samples, the others for so many requests."""
     if measure.regression == QUALITY:
         yield _ground(
@@ -114,10 +137,13 @@ def _unproven(policy: Policy, active: Seen, candidate: Seen, measure: Measure) -
             limit=measure.limit,
         )
     elif min(active.requests, candidate.requests) < policy.proof_requests:
-        yield _too_few_ground(active, candidate, _next_look(policy, active, candidate), metric=measure.metric)
+        needed = _next_look(policy, active, candidate)
+        yield _too_few_ground(active, candidate, needed, facts, metric=measure.metric)
 
 
-def _too_few_ground(active: Seen, candidate: Seen, needed: int, metric: str | None = None) -> Ground:
+def _too_few_ground(active: Seen, candidate: Seen, needed: int, facts: Facts, metric: str | None = None) -> Ground:
+    if facts.baseline_stopped:
+        return _ground("insufficient_requests", metric=metric, alone=candidate.requests, limit=needed)
     counts = {"active": active.requests, "candidate": candidate.requests, "limit": needed}
     return _ground("insufficient_requests", metric=metric, **counts)
 

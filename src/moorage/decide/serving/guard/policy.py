@@ -78,6 +78,7 @@ class Facts:
         synthetic_error: how they fail.
         not_listed: of what the candidate's spec declares (model id, aliases), what its server does not list.
         listed: what it lists instead.
+        baseline_stopped: the active revision was stopped to make room for the candidate: it cannot be asked.
     """
 
     candidate_ready: bool = True
@@ -86,10 +87,14 @@ class Facts:
     synthetic_error: str | None = None
     not_listed: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
+    baseline_stopped: bool = False
 
     def to_wire(self) -> dict[str, Any]:
         """As it is stored with the decision."""
-        return {**asdict(self), "not_listed": list(self.not_listed), "listed": list(self.listed)}
+        kept = {**asdict(self), "not_listed": list(self.not_listed), "listed": list(self.listed)}
+        if not self.baseline_stopped:  # as decisions were kept that know nothing of it
+            del kept["baseline_stopped"]
+        return kept
 
     @classmethod
     def from_wire(cls, kept: Mapping[str, Any]) -> "Facts":

@@ -46,6 +46,9 @@ def _carry_on(draft: Draft, snapshot: ServingSnapshot) -> None:
     rollout = rollout_of(deployment)
     if candidate is None or active is None or rollout is None:
         return
+    if rollout.served is None:  # before stage `scale` stops anything for it
+        rollout = rollout.but(served=bool(ready_replicas(draft, active.uid)))
+        draft.set(deployment, rollout=rollout.to_wire())
     if _too_late(draft, deployment, candidate, rollout):
         return
     ready = bool(ready_replicas(draft, candidate.uid))

@@ -77,6 +77,7 @@ def begin(draft: Draft, deployment: Deployment, candidate: Revision, kind: str =
         deadline=draft.now + terms.deadline_s,
         evidence_id=f"{candidate.uid}/0" if kind == "rollout" else None,
         numbers={active.uid: active.number, candidate.uid: candidate.number},
+        served=True if current.status is DeploymentStatus.PAUSED else None,
     )
 
 

@@ -30,6 +30,8 @@ class Rollout:
         numbers: number of each of the two revisions, by uid.
         window_until: end of the window.
         by, why: who went back, and why.
+        served: the baseline had a ready replica (or slept) at the first look, so that one without any was stopped for
+            the candidate; None: nobody looked yet.
     """
 
     candidate: str
@@ -46,6 +48,7 @@ class Rollout:
     window_until: float | None = None
     by: str | None = None
     why: str | None = None
+    served: bool | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """As it is kept."""

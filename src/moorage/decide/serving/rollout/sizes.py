@@ -8,7 +8,7 @@ two or more replicas something serves throughout; with one nothing does, and req
 
 from moorage.decide.decision import Draft
 from moorage.decide.serving.phase import desired_replicas
-from moorage.decide.serving.rollout.record import rollout_of, terms_of
+from moorage.decide.serving.rollout.record import Rollout, rollout_of, terms_of
 from moorage.decide.serving.rollout.roles import candidate_beside, ready_replicas, serving_uid
 from moorage.domain import limits
 from moorage.domain.nouns import Deployment, Revision
@@ -45,6 +45,16 @@ def needed_to_move(draft: Draft, deployment: Deployment) -> int:
 def has_capacity(draft: Draft, deployment: Deployment, candidate: Revision) -> bool:
     """Whether the candidate can take the traffic now."""
     return len(ready_replicas(draft, candidate.uid)) >= needed_to_move(draft, deployment)
+
+
+def gives_its_place(deployment: Deployment, rollout: Rollout) -> bool:
+    """Whether an active revision without a ready replica was stopped to make room for its candidate.
+
+    Such a candidate is alone, and must prove itself alone. An active one that had nothing ready by itself is no
+    baseline at all.
+    """
+    one = min(desired_replicas(deployment), limits.REPLICAS_MAX) <= 1
+    return rollout.kind == "rollout" and bool(rollout.served) and one and terms_of(deployment).replace
 
 
 def _goes_back(deployment: Deployment) -> bool:

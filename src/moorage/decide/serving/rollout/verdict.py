@@ -14,6 +14,7 @@ from moorage.decide.serving.evidence import Seen
 from moorage.decide.serving.guard import Facts, GuardDecision, Policy, Verdict, comparable, judge, same_outcome
 from moorage.decide.serving.rollout.record import Rollout, terms_of
 from moorage.decide.serving.rollout.roles import ready_replicas
+from moorage.decide.serving.rollout.sizes import gives_its_place
 from moorage.domain import limits
 from moorage.domain.nouns import Deployment, Revision
 
@@ -24,7 +25,8 @@ def judge_now(
     """The guard's answer on what is known now.
 
     Args:
-        ready: the candidate has a ready replica. An active revision without one is no baseline, except in the window.
+        ready: the candidate has a ready replica. An active revision without one is no baseline, except in the window;
+            one that was stopped to make room leaves the candidate to prove itself alone.
     """
     current = draft.row(deployment)
     window = rollout.kind == "window"
@@ -32,12 +34,16 @@ def judge_now(
     serves = window or bool(ready_replicas(draft, active.uid))
     baseline = active if serves else None
     facts = synthetic.facts_of(current, baseline, draft.row(candidate), candidate_ready=ready)
+    alone = not serves and gives_its_place(current, rollout)
+    if alone:  # no client comes to it before it is promoted
+        sent = bool(synthetic.asks_of(current, draft.row(candidate)))
+        facts = replace(facts, baseline_stopped=True, applicable=sent)
     if window:  # clients are there to measure, whatever could be sent
         facts = replace(facts, applicable=True)
     policy = Policy.of(terms_of(current).guard)
     of_active, of_candidate = draft.row(active).evidence, draft.row(candidate).evidence
     seen, other = comparable(of_active, of_candidate, kind, policy.minimum_requests)
-    return judge(policy, seen if serves else None, other, facts)
+    return judge(policy, seen if serves or alone else None, other, facts)
 
 
 def keep(draft: Draft, candidate: Revision, active: Revision | None, decision: GuardDecision, *, always: bool) -> str:
