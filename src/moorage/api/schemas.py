@@ -248,6 +248,7 @@ class Tombstone(Shape):
     reason: Reason
     actor: str
     ownership: str | None
+    deployment: str | None
 
 
 class Items(Shape, Generic[T]):

@@ -141,7 +141,7 @@ def _revision(item: Object, now: float) -> tuple[str, ...]:
 def _deleted(item: Object, now: float) -> tuple[str, ...]:
     return (
         str(item["name"]),
-        str(item.get("state")),
+        "-" if item.get("deployment") else str(item.get("state")),  # what a replica did is told by the replica
         str(item.get("id")),
         str(((item.get("reason") or {}).get("params") or {}).get("by") or item.get("actor") or "-"),
         age(item.get("deleted_at"), now),

@@ -115,7 +115,10 @@ def _lease(row: Operation, lease: Lease | None) -> JsonObject | None:
 
 
 def tombstone_object(row: Mapping[str, Any]) -> JsonObject:
-    """What is left of a deleted object. `actor` is who asked for it where that is known, not who carried it out."""
+    """What is left of a deleted object. `actor` is who asked for it where that is known, not who carried it out.
+
+    `deployment` is set of a run behind a replica: the name of the one that it was deleted with.
+    """
     why = plain(row["reason"])
     return {
         "kind": row["kind"],
@@ -129,6 +132,7 @@ def tombstone_object(row: Mapping[str, Any]) -> JsonObject:
         "reason": why,
         "actor": ((why or {}).get("params") or {}).get("by") or row["actor"],
         "ownership": ((why or {}).get("params") or {}).get("ownership"),
+        "deployment": ((why or {}).get("params") or {}).get("deployment"),
     }
 
 

@@ -306,6 +306,20 @@ def test_deleted_runs_are_listed_with_who_deleted_them(api: StubApi, capsys: pyt
     assert "person:ada" in capsys.readouterr().out
 
 
+def test_deleted_runs_behind_replicas_are_listed_only_where_they_are_asked_for(
+    api: StubApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = {"name": "c-0-1", "state": "Pending", "id": "run-1", "deployment": "c"}
+    api.answers["GET /namespaces/default/deployments"] = (200, {"items": [], "next": None})
+    api.answers[f"GET {RUNS}"] = (200, {"items": [gone], "next": None})
+    assert main(["ls", "--deleted"], api.env) == 0
+    assert "c-0-1" not in capsys.readouterr().out
+    assert main(["ls", "--deleted", "--all"], api.env) == 0
+    shown = capsys.readouterr().out
+    assert "c-0-1" in shown
+    assert "Pending" not in shown
+
+
 def test_a_run_with_a_schedule_is_not_followed(
     api: StubApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

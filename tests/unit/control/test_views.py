@@ -213,6 +213,16 @@ def test_a_tombstone_says_what_it_was_and_why_it_went() -> None:
     assert tombstone_object({**kept, "reason": why.to_wire()}) == told
 
 
+def test_the_tombstone_of_a_run_says_whether_it_stood_behind_a_replica_and_of_which_deployment() -> None:
+    kept = {
+        "uid": "r", "kind": "Run", "namespace": "default", "name": "gemma-0-1", "digest": None, "state": "Pending",
+        "reason": reason("run.deleted", deployment="gemma"), "actor": "controller:serving", "at": 0.0,
+    }  # fmt: skip
+    told = tombstone_object(kept)
+    assert (told["deployment"], told["reason"]["message"]) == ("gemma", "Deleted with its deployment gemma")
+    assert tombstone_object({**kept, "reason": reason("run.deleted", by="person:ann")})["deployment"] is None
+
+
 def test_a_tombstone_names_who_asked_and_not_the_controller_that_carried_it_out() -> None:
     kept = {
         "uid": "d", "kind": "Deployment", "namespace": "default", "name": "gemma", "digest": None, "state": "stopped",

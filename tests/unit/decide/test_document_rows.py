@@ -264,6 +264,8 @@ def test_a_delete_withdraws_routing_then_drains_then_stops_and_only_then_leaves_
     world.settle()
     assert world.rows[worker.uid].stop is not None
     assert world.deployment.deleting
+    name = world.deployment.name
     world.stops(world.rows[worker.uid])
     world.settle()
     assert world.of(Deployment) == []
+    assert world.removed_reasons[worker.run].params["deployment"] == name  # not among what people ran

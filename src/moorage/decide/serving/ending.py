@@ -9,11 +9,11 @@ from moorage.decide.decision import Draft
 from moorage.decide.serving.facts import Facts, Retry
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.changes import Release, Remove
-from moorage.domain.nouns import Operation, Replica, Revision, Run, Worker
+from moorage.domain.nouns import Deployment, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import ENDED_WORKER, TERMINAL_REPLICA
 
-_REMOVED = {"Worker": "worker", "Run": "run", "Replica": "replica", "Revision": "revision"}
+_REMOVED = {"Worker": "worker", "Replica": "replica", "Revision": "revision"}
 
 
 def stop_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) -> Facts:
@@ -42,10 +42,10 @@ def delete_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) 
         return _unproven(unproven, snapshot)
     for worker in unproven:
         draft.write(Release(worker.uid))
+    deployment = snapshot.deployment
     for noun in (Worker, Run, Replica, Revision):
         for row in draft.of(noun):
-            draft.write(Remove(row.kind, row.uid, row.version, _removal(row.kind)))
-    deployment = snapshot.deployment
+            draft.write(Remove(row.kind, row.uid, row.version, _removal(row.kind, deployment)))
     draft.write(
         Remove("Deployment", deployment.uid, deployment.version, reason("deploy.deleted", by=operation.actor or None))
     )
@@ -73,5 +73,8 @@ def _unproven(workers: list[Worker], snapshot: ServingSnapshot) -> Facts:
     return Facts(3, retry=Retry(f"{', '.join(lost)} is lost, and what ran there cannot be seen"))
 
 
-def _removal(kind: str) -> Reason:
+def _removal(kind: str, deployment: Deployment) -> Reason:
+    """Why it goes; a run says whose it was, since its tombstone lies among those of people's runs."""
+    if kind == Run.kind:
+        return reason("run.deleted", deployment=deployment.name)
     return reason(f"{_REMOVED[kind]}.deleted")

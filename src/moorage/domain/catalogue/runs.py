@@ -89,7 +89,7 @@ ENTRIES = (
     ),
     by_person("run.cancel_requested", "A person asked to end it[: {text}]", optional=("text", "by")),
     by_person("run.deleting", "Deleted; it is removed once nothing of it is left on any machine", optional=("by",)),
-    by_person("run.deleted", "Deleted[ by {by}]", optional=("by",)),
+    by_person("run.deleted", "Deleted[ by {by}][ with its deployment {deployment}]", optional=("by", "deployment")),
     progress("run.expired", "Removed: it ended {d:duration} ago, which is how long ended runs are kept", "d"),
     by_person("run.changed", "Changed at once: {fields}", "fields", optional=("by",)),
     waiting("run.scheduled", "Makes its next run at {next_at:time}", "next_at", optional=("cron", "timezone")),
