@@ -57,6 +57,28 @@ class Interrupted(Exception):
         self.resume = resume
 
 
+class NotAcknowledged(Exception):
+    """Ctrl-C before the control plane answered to what a command sends.
+
+    Args:
+        name: of what it sends.
+        maybe: whether it may have been sent.
+        look: the commands that show whether it was.
+        key: with which sending it again changes nothing twice; None where that takes none.
+    """
+
+    def __init__(self, name: str, *, maybe: bool, look: str, key: str | None) -> None:
+        super().__init__(name)
+        self.name, self.maybe, self.look, self.key = name, maybe, look, key
+
+    def __str__(self) -> str:
+        if not self.maybe:
+            return f"{self.name}: nothing was sent"
+        again = f"with --key {self.key} " if self.key else ""
+        told = f"{self.name}: it may have been sent: {self.look} shows whether"
+        return f"{told}; sending it again {again}changes nothing twice"
+
+
 def exit_code(error: MoorageError) -> int:
     """The exit code of an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
@@ -137,6 +159,9 @@ def _guarded(work: Callable[[], int | None], as_json: bool) -> int:
         return exit_code(error)
     except Interrupted as cut:
         say(f"\nstopped watching; the work goes on. To watch again:  {cut.resume}")
+        return INTERRUPTED
+    except NotAcknowledged as cut:
+        say(f"\ninterrupted; {cut}")
         return INTERRUPTED
     except KeyboardInterrupt:
         say("\ninterrupted")

@@ -39,6 +39,8 @@ class Session:
         self.namespace = namespace
         self.patient = True
         """Whether the client bears a restart of this machine's control plane; set before its first use."""
+        self.on_seen: Callable[[bool], None] | None = None
+        """Told whether somebody may have seen a request that is not answered yet, while a command listens."""
 
     @cached_property
     def client(self) -> "Client":
@@ -47,8 +49,12 @@ class Session:
             from moorage.client import Client
             from moorage.client.patience import Patience
 
-        patience = Patience(told=say) if self.patient else None
+        patience = Patience(told=say, seen=self._seen) if self.patient else None
         return Client.from_environment(self.env, namespace=self.namespace, patience=patience)
+
+    def _seen(self, maybe: bool) -> None:
+        if self.on_seen is not None:
+            self.on_seen(maybe)
 
     @property
     def human(self) -> bool:

@@ -27,10 +27,12 @@ class Patience:
     Args:
         told: called once with a sentence, when it begins to be long.
         limit_s: seconds, of all calls between two that were answered.
+        seen: called before each try, and when it failed, with whether somebody may have seen the request by then.
     """
 
     told: Callable[[str], None]
     limit_s: float = 15.0
+    seen: Callable[[bool], None] | None = None
 
 
 class PatientTransport:
@@ -49,18 +51,27 @@ class PatientTransport:
         self._coming = coming
         self._refused_at: float | None = None
         self._told = False
+        self._maybe_seen = False
 
     async def send(self, call: Call) -> Answer:
         """See `Transport`. Refusals are borne for no longer than the call itself may take."""
         began = self.monotonic()
         while True:
+            self._note(True)
             try:
                 answer = await self._inner.send(call)
             except NoAnswer as cause:
+                self._maybe_seen = self._maybe_seen or cause.trouble is not Trouble.REFUSED
+                self._note(self._maybe_seen)
                 await self._bear(cause, began + call.limit_s)
             else:
                 self._refused_at = None
+                self._maybe_seen = False
                 return answer
+
+    def _note(self, maybe_seen: bool) -> None:
+        if self._patience.seen is not None:
+            self._patience.seen(maybe_seen)
 
     async def stream(self, call: Call) -> AsyncGenerator[str, None]:
         """See `Transport`. Only its beginning can be refused."""

@@ -119,3 +119,23 @@ def test_another_address_than_that_of_the_installation_is_not_its_own(home: Path
     assert find_address(None, None, None, {**env, "MOORAGE_URL": "http://127.0.0.1:9001/"}).home == home
     assert find_address(None, None, None, {**env, "MOORAGE_URL": "http://far:1"}).home is None
     assert find_address(None, None, None, {"MOORAGE_HOME": str(home / "none")}).home is None
+
+
+def test_whoever_listens_is_told_whether_a_request_may_have_been_seen():
+    clock, noted = FakeTime(), []
+    server = Restarting(clock, clock.now + 0.3)
+    travels = BlockingTransport(URL, {}, httpx.MockTransport(server), monotonic=clock.monotonic, sleep=clock.sleep)
+    patience = Patience(lambda _: None, seen=noted.append)
+    client = Client(URL, transport=PatientTransport(travels, patience, lambda: True))
+    client.deployments.list()
+    assert noted == [True, False, True, False, True]
+    server.back_at, server.error = clock.now + 1e9, httpx.ReadError("broken")
+    noted.clear()
+    with pytest.raises(Unavailable):
+        client.deployments.list()
+    assert set(noted) == {True}
+    server.error = REFUSED
+    noted.clear()
+    with pytest.raises(Unavailable):
+        client.deployments.stop("gemma")
+    assert False not in noted  # what broke before may have been acted on, and has not been answered since

@@ -1,13 +1,16 @@
 """`apply` and `plan`: files in, deployments and runs made so, or what that would change."""
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
 
 from moorage.cli.commands.specs import read_documents
+from moorage.cli.failures import NotAcknowledged
 from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, examples, timeout_option
 from moorage.cli.watching import LOOK_EVERY_S, namespace_flag, watched
@@ -46,15 +49,19 @@ def apply(
     timeout_s: float,
 ) -> None:
     """Make what the files say so. Doing it again changes nothing."""
-    documents = documents_of(files)
+    try:
+        documents = documents_of(files)
+    except KeyboardInterrupt:
+        raise NotAcknowledged(", ".join(files), maybe=False, look="", key=None) from None
     if dry_run:
         _plan(session, documents)
         return
     goals = [_goal(document, goal, wait) for document in documents]
     answers = []
+    key = key or uuid.uuid4().hex  # drawn here, so that whoever interrupts it can be told
     for document, wanted in zip(documents, goals, strict=True):
-        own_key = f"{key}/{document.name}" if key and len(documents) > 1 else key
-        answers.append(_APPLY[document.kind](session, document, own_key, wanted, timeout_s))
+        own_key = f"{key}/{document.name}" if len(documents) > 1 else key
+        answers.append(_APPLY[document.kind](session, document, own_key, wanted, timeout_s, again=key))
     if not session.human:
         print_value(answers[0] if len(answers) == 1 else answers, session.form)
 
@@ -98,9 +105,19 @@ def _goal(document: Any, goal: str | None, wait: bool) -> str | None:
     return goal
 
 
-def apply_run(session: Session, document: Any, key: str | None, goal: str | None, timeout_s: float | None) -> Any:
+def apply_run(
+    session: Session,
+    document: Any,
+    key: str | None,
+    goal: str | None,
+    timeout_s: float | None,
+    *,
+    again: str | None = None,
+) -> Any:
     """Submit one run, wait where asked, tell people; returns the API's answer (the last object, after a wait)."""
-    answer = session.client.runs.apply(document, key=key)
+    look = f"`moor status {document.name}{namespace_flag(session)}`"
+    with _sending(session, document, look, again or key):
+        answer = session.client.runs.apply(document, key=key)
     run = answer.get("run") or answer
     if session.human:
         click.echo(f"{document.name}: {'submitted' if answer.get('changed', True) else 'unchanged'}")
@@ -120,10 +137,25 @@ def apply_run(session: Session, document: Any, key: str | None, goal: str | None
     return outcome.last
 
 
-def apply_one(session: Session, document: Any, key: str | None, goal: str | None, timeout_s: float | None) -> Any:
-    """Apply one document, wait where asked, tell people; returns the API's answer (the last object, after a wait)."""
+def apply_one(
+    session: Session,
+    document: Any,
+    key: str | None,
+    goal: str | None,
+    timeout_s: float | None,
+    *,
+    again: str | None = None,
+) -> Any:
+    """Apply one document, wait where asked, tell people; returns the API's answer (the last object, after a wait).
+
+    Args:
+        again: the `--key` with which the command is the same apply again; None: `key`.
+    """
     until = math.inf if timeout_s is None else time.monotonic() + timeout_s
-    applied = _applied(session, document, key, timeout_s)
+    there = namespace_flag(session)
+    look = f"`moor operations list {document.name}{there}` or `moor status {document.name}{there}`"
+    with _sending(session, document, look, again or key):
+        applied = _applied(session, document, key, timeout_s)
     if session.human:
         click.echo(f"{document.name}: {'applied' if applied.changed else 'unchanged'}, {_revision(session, applied)}")
     if goal is None:
@@ -145,6 +177,34 @@ def apply_one(session: Session, document: Any, key: str | None, goal: str | None
         if outcome.serving:
             click.echo(f"  url    {outcome.last.get('url')}\n  model  {outcome.last.get('model')}")
     return outcome.last
+
+
+@contextlib.contextmanager
+def _sending(session: Session, document: Any, look: str, key: str | None) -> Iterator[None]:
+    """While a document is on its way: a line that says what is done, and what Ctrl-C leaves behind.
+
+    Raises:
+        NotAcknowledged: Ctrl-C before an answer came.
+    """
+    progress, name = session.progress(), document.name
+    maybe = False
+
+    def seen(now: bool) -> None:
+        nonlocal maybe
+        maybe = now
+        doing = (
+            "sending; waiting for the control plane's answer" if now else "not sent yet; waiting for a control plane"
+        )
+        progress.update(f"{name}: {doing}")
+
+    session.on_seen = seen
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise NotAcknowledged(name, maybe=maybe, look=look, key=key) from None
+    finally:
+        session.on_seen = None
+        progress.clear()
 
 
 def _applied(session: Session, document: Any, key: str | None, timeout_s: float | None) -> Any:
@@ -217,9 +277,18 @@ def _warning(warning: Any) -> str:
     return str(warning.get("message", warning)) if isinstance(warning, dict) else str(warning)
 
 
-def apply_drive(session: Session, document: Any, key: str | None, goal: str | None, timeout_s: float | None) -> Any:
-    """Make one drive so; there is nothing to wait for, whatever is waited for beside it."""
-    made = session.client.drives.apply(document)
+def apply_drive(
+    session: Session,
+    document: Any,
+    key: str | None,
+    goal: str | None,
+    timeout_s: float | None,
+    *,
+    again: str | None = None,
+) -> Any:
+    """Make one drive so; there is nothing to wait for, whatever is waited for beside it. It takes no key."""
+    with _sending(session, document, f"`moor drives ls{namespace_flag(session)}`", None):
+        made = session.client.drives.apply(document)
     if session.human:
         click.echo(f"{document.name}: on {made['machine']}, at {made['path']}")
     return made
