@@ -225,12 +225,22 @@ def _live(deployment: Json, bound: Bound) -> Verdict:
 def _promoted(deployment: Json, bound: Bound) -> Verdict:
     active = deployment.get("active_revision")
     if bound.revision is not None:
-        return _done(deployment) if active == bound.revision else KeepPolling("another revision is active")
+        if active != bound.revision:
+            return KeepPolling("another revision is active")
+        return _promoted_and_serves(deployment)
     if active is None:
         return KeepPolling("no revision is active yet")
     if deployment.get("candidate_revision") or deployment.get("promotion_in_progress"):
         return KeepPolling("a candidate is on its way")
-    return _done(deployment)
+    return _promoted_and_serves(deployment)
+
+
+def _promoted_and_serves(deployment: Json) -> Verdict:
+    """Promoted with nothing ready is promoted only where nothing is wanted: what fails now is gone back from."""
+    done = _done(deployment)
+    if done.serving or not done.desired:
+        return done
+    return KeepPolling("is promoted, and has no ready replica")
 
 
 def _serves_bound(deployment: Json, bound: Bound) -> bool:

@@ -252,6 +252,9 @@ def _compared(scene: Scene, rollout: Rollout) -> str:
     candidate = scene.revision(rollout.candidate)
     last = candidate.decisions[-1] if candidate and candidate.decisions else None
     if last is not None and last.get("verdict") == "ACCEPT":
+        if rollout.steady_s:
+            span = _span(rollout.steady_s)
+            return f"accepted so far; it ceased to be ready before, so it must stay ready for {span} at a stretch"
         if not terms_of(scene.deployment).auto:
             return f"accepted, and waits for  moor promote {scene.deployment.name}"
         return "accepted so far; its steps go on"

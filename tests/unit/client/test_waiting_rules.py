@@ -12,20 +12,20 @@ AT_REST = {
     "ACTIVE": (DONE, DONE, DONE, DONE, KEEP),
     "SCALED_TO_ZERO": (DONE, DONE, KEEP, DONE, KEEP),
     "UPDATING": (DONE, KEEP, DONE, DONE, KEEP),
-    "BUILDING": (DONE, KEEP, KEEP, DONE, KEEP),
-    "LOADING_MODEL": (DONE, KEEP, KEEP, DONE, KEEP),
-    "DEPLOYING": (DONE, KEEP, KEEP, DONE, KEEP),
-    "WAKING_UP": (DONE, KEEP, KEEP, DONE, KEEP),
-    "DEACTIVATING": (DONE, KEEP, KEEP, DONE, KEEP),
+    "BUILDING": (DONE, KEEP, KEEP, KEEP, KEEP),
+    "LOADING_MODEL": (DONE, KEEP, KEEP, KEEP, KEEP),
+    "DEPLOYING": (DONE, KEEP, KEEP, KEEP, KEEP),
+    "WAKING_UP": (DONE, KEEP, KEEP, KEEP, KEEP),
+    "DEACTIVATING": (DONE, KEEP, KEEP, KEEP, KEEP),
     "UNHEALTHY": (DONE, FAIL, FAIL, FAIL, KEEP),
     "BUILD_FAILED": (DONE, FAIL, FAIL, FAIL, DONE),
     "BUILD_STOPPED": (DONE, FAIL, FAIL, FAIL, DONE),
     "DEPLOY_FAILED": (DONE, FAIL, FAIL, FAIL, DONE),
     "FAILED": (DONE, FAIL, FAIL, FAIL, DONE),
     "INACTIVE": (DONE, FAIL, FAIL, FAIL, DONE),
-    "A_WORD_OF_A_LATER_SERVER": (DONE, KEEP, KEEP, DONE, KEEP),
-    "active": (DONE, KEEP, KEEP, DONE, KEEP),
-    "": (DONE, KEEP, KEEP, DONE, KEEP),
+    "A_WORD_OF_A_LATER_SERVER": (DONE, KEEP, KEEP, KEEP, KEEP),
+    "active": (DONE, KEEP, KEEP, KEEP, KEEP),
+    "": (DONE, KEEP, KEEP, KEEP, KEEP),
 }
 GOALS = ("accepted", "ready", "live", "promoted", "stopped")
 WITH_A_READY_REPLICA = {"ACTIVE", "UPDATING"}
@@ -146,6 +146,13 @@ def test_a_first_revision_that_starts_asleep_is_ready_asleep():
     asleep = shown("SCALED_TO_ZERO", active_revision=None, candidate_revision="rev-1", initial_scale_reached=False)
     asleep["spec"] = {"replicas": {"min": 0, "max": 1, "initial": 0}}
     assert judge("ready", asleep, Bound("rev-1", "op-1", "dep-1")) == Done(serving=False, desired=0)
+
+
+def test_promoted_with_nothing_ready_goes_on_unless_nothing_is_wanted():
+    bound = Bound("rev-1", "op-1", "dep-1")
+    assert isinstance(judge("promoted", shown("ACTIVE", serving=False, ready_replicas=0), bound), KeepPolling)
+    asleep = judge("promoted", shown("SCALED_TO_ZERO"), bound)
+    assert asleep == Done(serving=False, desired=0)
 
 
 def test_promoted_without_a_bound_revision_waits_for_the_candidate_there_is():

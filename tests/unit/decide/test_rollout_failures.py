@@ -145,6 +145,9 @@ def test_what_a_candidate_failed_at_goes_with_it_when_it_is_promoted_and_running
     world.settle()
     starts(world)
     world.compare()
+    assert world.state("d2") is RevisionState.EVALUATING, "it must stay ready first"
+    world.advance(10.0)
+    world.settle()
     assert world.state("d2") is RevisionState.ACTIVE
     assert (world.deployment.failures_in_row, world.deployment.retry_at) == (2, None)
     world.stopped()

@@ -126,6 +126,8 @@ def in_place(world: Mortal) -> None:
     world.bring_up()
     world.met("d2")
     world.settle()
+    world.advance(10.0)
+    world.settle()
     world.look("d2")
 
 

@@ -356,6 +356,9 @@ def test_on_a_full_machine_the_old_one_stops_first_and_the_active_stays_active_w
     assert world.state("d2") is RevisionState.EVALUATING, "one request is missing"
     world.met("d2", requests=20)
     world.settle()
+    assert world.state("d2") is RevisionState.EVALUATING, "it may fail as soon as it began"
+    world.advance(10.0)
+    world.settle()
     assert (world.state("d2"), world.routed()) == (RevisionState.ACTIVE, {"d2"})
     assert world.revision("d2").decisions[-1]["reasons"][0]["code"] == "within_policy"
     for kept in world.revision("d2").decisions:
@@ -415,6 +418,34 @@ def test_in_place_with_several_replicas_something_serves_throughout_and_none_is_
         if rollout_of(world.deployment) and world.deployment.candidate_revision and world.state("d2") == "evaluating":
             world.compare()
     assert (world.sizes(), world.routed()) == ({"d2": size}, {"d2"})
+
+
+# Crashes while it is compared
+
+
+@pytest.mark.parametrize(("lived_s", "needed_s"), [(1.0, 10.0), (40.0, 40.0)])
+def test_a_candidate_that_failed_while_it_was_compared_must_outlive_its_longest_life(
+    lived_s: float, needed_s: float
+) -> None:
+    world = compared()
+    world.met("d2", requests=40)
+    before = rollout_of(world.deployment)
+    world.advance(lived_s)
+    world.exits(world.worker_of(world.replicas_of("d2")[0]), 1)
+    world.settle()
+    after = rollout_of(world.deployment)
+    assert before is not None
+    assert after is not None
+    assert (after.evidence_id != before.evidence_id, dict(world.revision("d2").evidence)) == (True, {})
+    world.bring_up()
+    world.compare()
+    assert (world.state("d2"), world.routed()) == (RevisionState.EVALUATING, {"d1"})
+    world.advance(needed_s - 0.5)
+    world.settle()
+    assert world.state("d2") is RevisionState.EVALUATING
+    world.advance(0.5)
+    world.settle()
+    assert (world.state("d2"), world.routed()) == (RevisionState.ACTIVE, {"d2"})
 
 
 # What is kept

@@ -17,15 +17,20 @@ from moorage.decide.serving.rollout.closing import end_candidate, follow_drainin
 from moorage.decide.serving.rollout.promoting import promote
 from moorage.decide.serving.rollout.record import Rollout, Terms, rollout_of, terms_of
 from moorage.decide.serving.rollout.roles import candidate_beside, live_replicas, ready_replicas, revision_row
-from moorage.decide.serving.rollout.sizes import has_capacity
+from moorage.decide.serving.rollout.sizes import gives_its_place, has_capacity
 from moorage.decide.serving.rollout.verdict import accepts, judge_now, keep, rejects, said
 from moorage.decide.serving.snapshot import ServingSnapshot
-from moorage.domain.nouns import Deployment, Operation, Revision
+from moorage.domain.nouns import Deployment, Operation, Replica, Revision
 from moorage.domain.reasons import reason
 from moorage.domain.states import DeploymentStatus, RevisionState
 
 FAILURES_MAX = 3
 """Failures in a row after which something is called unhealthy (the lifecycle contract §7)."""
+
+STEADY_S = 10.0
+"""At least so long a candidate that ceased to be ready, or that nothing serves beside, must be ready at a stretch."""
+STEADY_MAX_S = 600.0
+"""What lived this long before it failed does not fail in a loop (`failures.RESET_AFTER_S`)."""
 
 
 def advance(draft: Draft, snapshot: ServingSnapshot, ids: Ids) -> None:
@@ -52,7 +57,7 @@ def _carry_on(draft: Draft, snapshot: ServingSnapshot) -> None:
     if _too_late(draft, deployment, candidate, rollout):
         return
     ready = bool(ready_replicas(draft, candidate.uid))
-    if not _follow_readiness(draft, candidate, rollout, ready):
+    if not _follow_readiness(draft, snapshot, candidate, rollout, ready):
         if not _crash_loops(draft, deployment, candidate, active, rollout):
             _run_deadline(draft, deployment, rollout)
         return
@@ -114,7 +119,9 @@ def _run_deadline(draft: Draft, deployment: Deployment, rollout: Rollout) -> Non
         draft.look_again(deadline)
 
 
-def _follow_readiness(draft: Draft, candidate: Revision, rollout: Rollout, ready: bool) -> bool:
+def _follow_readiness(
+    draft: Draft, snapshot: ServingSnapshot, candidate: Revision, rollout: Rollout, ready: bool
+) -> bool:
     """provisioning ↔ evaluating, and out of promoting; whether it can be looked at further."""
     state = draft.row(candidate).state
     if ready:
@@ -126,6 +133,32 @@ def _follow_readiness(draft: Draft, candidate: Revision, rollout: Rollout, ready
         draft.step(candidate, RevisionState.EVALUATING, "decision_stale", why)
     if draft.row(candidate).state is RevisionState.EVALUATING:
         draft.step(candidate, RevisionState.PROVISIONING, "lost_ready", reason("revision.lost_ready"))
+        _distrust(draft, snapshot, candidate, rollout)
+    return False
+
+
+def _distrust(draft: Draft, snapshot: ServingSnapshot, candidate: Revision, rollout: Rollout) -> None:
+    """What was seen of it before does not count any more, and it must outlive its longest life."""
+    replicas = [r for r in draft.of(Replica) if r.revision == candidate.uid]
+    lives = [(r.ended_at or draft.now) - r.ready_at for r in replicas if r.ready_at is not None]
+    steady_s = min(max(STEADY_S, rollout.steady_s, *lives), STEADY_MAX_S)
+    evidence_id = f"{rollout.candidate}/{rollout.step}/{draft.now:.3f}" if rollout.evidence_id else None
+    anew = rollout.but(steady_s=steady_s, evidence_id=evidence_id)
+    draft.set(snapshot.deployment, rollout=anew.to_wire())
+    for uid in (rollout.candidate, rollout.baseline):
+        _begin_evidence_anew(draft, uid)
+
+
+def _steady(draft: Draft, deployment: Deployment, candidate: Revision, active: Revision, rollout: Rollout) -> bool:
+    """Whether it has been ready for as long as it must."""
+    alone = not ready_replicas(draft, active.uid) and gives_its_place(draft.row(deployment), rollout)
+    needed_s = rollout.steady_s or (STEADY_S if alone and terms_of(draft.row(deployment)).guards else 0.0)
+    if not needed_s:
+        return True
+    since = min((r.ready_at or draft.now for r in ready_replicas(draft, candidate.uid)), default=draft.now)
+    if draft.now >= since + needed_s:
+        return True
+    draft.look_again(since + needed_s)
     return False
 
 
@@ -144,7 +177,7 @@ def _judge(draft: Draft, snapshot: ServingSnapshot, candidate: Revision, active:
         if not by_person and not accepts(decision):
             _run_deadline(draft, deployment, rollout)
             return
-        if not by_person and not _may_go_on(draft, deployment, active, rollout):
+        if not by_person and not _may_go_on(draft, deployment, candidate, active, rollout):
             return
         draft.step(candidate, RevisionState.PROMOTING, "accepted", reason("revision.promoting"))
     if not has_capacity(draft, deployment, candidate) or _asked_to_cancel(snapshot, candidate):
@@ -156,8 +189,10 @@ def _judge(draft: Draft, snapshot: ServingSnapshot, candidate: Revision, active:
     promote(draft, deployment, candidate, active, rollout)
 
 
-def _may_go_on(draft: Draft, deployment: Deployment, active: Revision, rollout: Rollout) -> bool:
-    """Whether an accepted candidate may be promoted now: its canary steps are over, and nobody is waited for."""
+def _may_go_on(draft: Draft, deployment: Deployment, candidate: Revision, active: Revision, rollout: Rollout) -> bool:
+    """Whether an accepted candidate may be promoted: it stays ready, its steps are over, nobody is waited for."""
+    if not _steady(draft, deployment, candidate, active, rollout):
+        return False
     terms = terms_of(draft.row(deployment))
     serves = bool(ready_replicas(draft, active.uid))
     if rollout.strategy == "canary" and serves and not _last_step_over(draft, deployment, rollout, terms):

@@ -10,7 +10,7 @@ from typing import Any
 from moorage.decide.decision import Draft
 from moorage.decide.serving.facts import Facts, Retry
 from moorage.decide.serving.phase import IN_PROMOTION
-from moorage.decide.serving.rollout.record import Terms, terms_of
+from moorage.decide.serving.rollout.record import Terms, rollout_of, terms_of
 from moorage.decide.serving.rollout.roles import counters_of, live_replicas, ready_replicas, revision_row
 from moorage.decide.serving.rollout.sizes import has_capacity
 from moorage.decide.serving.snapshot import ServingSnapshot
@@ -142,4 +142,7 @@ def _waits_for(deployment: Deployment, revision: Revision) -> str | None:
         return "the release guard: " + ", ".join(str(r.get("code")) for r in last.get("reasons") or ())
     if revision.state is RevisionState.PROMOTING:
         return "as many ready replicas as the active revision has"
+    rollout = rollout_of(deployment)
+    if last is not None and rollout is not None and rollout.steady_s and revision.state is RevisionState.EVALUATING:
+        return f"it to stay ready for {rollout.steady_s:.0f} s at a stretch, since it ceased to be ready before"
     return None if terms.auto else f"a person's word: moor promote {deployment.name}, or moor reject"

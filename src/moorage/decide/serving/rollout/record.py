@@ -32,6 +32,7 @@ class Rollout:
         by, why: who went back, and why.
         served: the baseline had a ready replica (or slept) at the first look, so that one without any was stopped for
             the candidate; None: nobody looked yet.
+        steady_s: seconds that the candidate must have been ready at a stretch, since it was ready and ceased to be.
     """
 
     candidate: str
@@ -49,6 +50,7 @@ class Rollout:
     by: str | None = None
     why: str | None = None
     served: bool | None = None
+    steady_s: float = 0.0
 
     def to_wire(self) -> dict[str, Any]:
         """As it is kept."""
@@ -82,6 +84,11 @@ class Terms:
     deadline_s: float = 1800.0
     window_s: float = 300.0
     guard: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def guards(self) -> bool:
+        """Whether the release guard is switched on."""
+        return bool(self.guard.get("enabled", True))
 
 
 def terms_of(deployment: Deployment) -> Terms:
