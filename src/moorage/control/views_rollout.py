@@ -74,6 +74,8 @@ def rollout_object(scene: Scene) -> JsonObject:
     revision = scene.revision(rollout.candidate if rollout else row.active_revision)
     baseline = scene.revision(rollout.baseline if rollout else row.previous_revision)
     decision = _last_decision(revision)
+    if rollout is not None and rollout.kind == "rollback":  # not what was said when it first came to serve
+        decision = _what_sent_back(baseline)
     return {
         "kind": "Rollout",
         "deployment": row.uid,
@@ -139,6 +141,12 @@ def _last_decision(revision: Revision | None) -> JsonObject | None:
     if revision is None or not revision.decisions:
         return None
     return decision_object(revision.decisions[-1], revision)
+
+
+def _what_sent_back(left: Revision | None) -> JsonObject | None:
+    """The decision by which a revision is gone back from; None: a person ordered it."""
+    last = _last_decision(left)
+    return last if last is not None and last.get("verdict") == "REJECT" else None
 
 
 def _step_until(row: Deployment, rollout: Rollout | None) -> float | None:

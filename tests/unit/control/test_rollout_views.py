@@ -114,6 +114,38 @@ def test_a_revision_that_drains_after_its_window_is_still_shown() -> None:
     assert (is_shown(scene), shown(world)["kind_of"]) == (True, None)
 
 
+def test_going_back_from_what_proved_worse_shows_the_decision_that_ordered_it_and_says_so() -> None:
+    two = {"replicas": {"min": 2, "max": 2}}
+    world = RolloutWorld(machines=2).serve(**two)
+    world.change("d2", True, **two)
+    world.bring_up()
+    world.met("d1", source="gw", requests=200)
+    world.compare()
+    world.bring_up()
+    world.stopped()
+    world.met("d2", source="gw/2", requests=200, errors=90)
+    world.settle()
+    found = shown(world)
+    assert (found["kind_of"], found["number"]) == ("rollback", 1)
+    assert (found["decision"]["verdict"], found["decision"]["number"]) == ("REJECT", 2)
+    assert world.codes.count("deploy.sent_back") == 1, "routes are published anew on a row in the history"
+    assert "deploy.window_over" not in world.codes
+
+
+def test_in_the_place_of_the_only_replica_nobody_is_said_to_serve_meanwhile() -> None:
+    parts = {"replicas": {"min": 1, "max": 1}, "rollout": {"capacity": "replace"}}
+    world = RolloutWorld(machines=1, capacity={"cpu_milli": 1000}).serve(resources={"cpu": 1.0}, **parts)
+    world.change("d2", True, resources={"cpu": 1.0}, **parts)
+    world.stopped()
+    assert "revision 1 is stopped to make room for it, and requests are held" in shown(world)["message"]
+    world.bring_up()
+    world.met("d2", requests=12)
+    world.settle()
+    said = shown(world)["message"]
+    assert "12 of 20 requests at it" in said
+    assert "at the other" not in said
+
+
 # Explaining
 
 

@@ -84,7 +84,7 @@ revision.deleted op.started op.step_done op.deleted worker.gone worker.earlier_e
 exec.started run.cancel_requested run.changed run.deleting run.expired run.schedule_made run.schedule_skipped
 run.scheduled stop.disconnected
 deploy.adopted deploy.upstream_ready deploy.upstream_unready deploy.upstream_gone deploy.upstream_stays
-deploy.canary deploy.window_over revision.scored replica.candidate replica.revision_over op.certain
+deploy.canary deploy.window_over deploy.sent_back revision.scored replica.candidate replica.revision_over op.certain
 model.fetched node.no_models
 machine.gpu_faulty machine.gpu_at_risk machine.gpu_foreign machine.gpu_ok machine.pressure machine.pressure_over
 worker.gpu_fault worker.gpu_ok

@@ -22,6 +22,7 @@ _STATUS = (
     waiting("deploy.upstream_stays", "The server at {url} is not gone: {why}", "url", "why"),
     progress("deploy.canary", "{weight} % of the requests go to revision {revision} now", "weight", "revision"),
     progress("deploy.window_over", "Revision {revision} is not held against the one before any more", "revision"),
+    progress("deploy.sent_back", "Revision {revision} proved worse than {to}, and is gone back from", "revision", "to"),
     progress("deploy.ready", "{ready} of {desired} replicas ready", "ready", "desired"),
     waiting(
         "deploy.unready",

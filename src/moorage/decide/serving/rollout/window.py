@@ -13,7 +13,7 @@ from moorage.decide.serving.rollout.roles import ready_replicas, revision_row
 from moorage.decide.serving.rollout.verdict import judge_now, keep, rejects, said
 from moorage.decide.serving.snapshot import ServingSnapshot
 from moorage.domain.nouns import Deployment, Revision
-from moorage.domain.reasons import reason
+from moorage.domain.reasons import Reason, reason
 from moorage.domain.states import DeploymentStatus
 
 
@@ -35,17 +35,20 @@ def watch(draft: Draft, snapshot: ServingSnapshot, ids: Ids) -> None:
     if not rejects(decision) or before.state not in BEHIND:
         return
     keep(draft, promoted, before, decision, always=True)
-    close(draft, deployment, rollout)
+    close(draft, deployment, rollout, reason("deploy.sent_back", revision=promoted.name, to=before.name))
     rollback.order(draft, deployment, before, ids, by="the release guard", text=said(decision))
 
 
-def close(draft: Draft, deployment: Deployment, rollout: Rollout) -> None:
-    """It is over: nothing is counted any more. The note is what tells the routes to say so."""
+def close(draft: Draft, deployment: Deployment, rollout: Rollout, why: Reason | None = None) -> None:
+    """It is over: nothing is counted any more. The note is what tells the routes to say so.
+
+    Args:
+        why: what is noted; None: it ended in time.
+    """
     promoted = revision_row(draft, rollout.candidate)
     draft.set(deployment, rollout=None)
-    draft.note(
-        deployment, reason("deploy.window_over", revision=promoted.name if promoted is not None else rollout.candidate)
-    )
+    name = promoted.name if promoted is not None else rollout.candidate
+    draft.note(deployment, why or reason("deploy.window_over", revision=name))
     for uid in (rollout.candidate, rollout.baseline):
         revision = revision_row(draft, uid)
         if revision is not None:
