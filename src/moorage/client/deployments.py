@@ -1,5 +1,6 @@
 """Deployments: apply, look, switch, wait. Written once; `sync` has the same with blocking methods."""
 
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -257,7 +258,10 @@ class AsyncDeployments:
         Raises:
             NotFound: there is no such revision.
             Conflict: the revision is over.
+            InvalidSpec: the value is no finite number.
         """
+        if not math.isfinite(value):
+            raise InvalidSpec(f"the value {value} is no score", remedy="it must be a finite number")
         body = {"revision": revision, "metric": metric, "value": value, "samples": samples}
         return await self._post(name, "evidence", namespace, key=key, body=body)
 

@@ -382,3 +382,11 @@ def test_an_answer_that_trickles_in_is_cut_at_its_limit():
     with pytest.raises(Unavailable, match="no answer within 2 s"):
         client_of(Recorded(httpx.Response(200, stream=Trickle())), clock, timeout_s=2).deployments.get("gemma")
     assert clock.now < 1003
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_score_that_is_no_finite_number_is_refused_before_anything_is_sent(value: float):
+    server = Recorded({})
+    with pytest.raises(InvalidSpec, match="is no score"):
+        client_of(server).deployments.post_evidence("gemma", revision=2, metric="eval", value=value, samples=5)
+    assert server.requests == []
