@@ -110,7 +110,10 @@ def _play(
         nonlocal last
         part = 100 * tasks // len(trace.tasks)
         if part != last and (progress.live or part // 25 != last // 25):
-            progress.update(f"{policy}: {part} % of {len(trace.tasks):,} tasks submitted, {tables.span(at)} simulated")
+            # each quarter is news, also where lines stay and those that differ in numbers alone are mostly left out
+            (progress.update if progress.live else progress.say)(
+                f"{policy}: {part} % of {len(trace.tasks):,} tasks submitted, {tables.span(at)} simulated"
+            )
             last = part
 
     setting = Setting(choice.seed, choice.saturate, time.perf_counter, time.process_time, stopped, told)
