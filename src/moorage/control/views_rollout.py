@@ -271,7 +271,7 @@ def _compared(scene: Scene, rollout: Rollout) -> str:
     few = min(seen.get(word, 0) for word in sides) < seen.get("needed", 0)
     if few or last is None:
         return _counted(seen, alone=_is_alone(scene, rollout))
-    return "; ".join(str(r.get("message")) for r in last.get("reasons") or ())
+    return "; ".join(dict.fromkeys(str(r.get("message")) for r in last.get("reasons") or ()))
 
 
 def _counted(seen: Mapping[str, int], *, alone: bool) -> str:

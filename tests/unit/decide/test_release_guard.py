@@ -8,6 +8,7 @@ import pytest
 
 from moorage.decide.serving.evidence import SYNTHETIC, Seen
 from moorage.decide.serving.guard import Facts, GuardDecision, Policy, comparable, judge, replay, same_outcome
+from moorage.decide.serving.rollout.verdict import said
 from moorage.domain.catalogue import guard as catalogue
 from moorage.domain.histogram import index_of
 
@@ -140,6 +141,16 @@ def test_one_slow_answer_does_not_reject() -> None:
     slow_one = replace(seen(), latency_us=counted([*spread(100, 18), 900_000, 900_000]))
     decision = judge(POLICY, seen(), slow_one, READY)
     assert (decision.verdict, decision.codes) == ("WAIT", ("insufficient_requests",))
+
+
+def test_what_waits_for_more_requests_than_the_spec_asks_for_says_why_and_says_it_once() -> None:
+    late, first = (counted([*spread(ms, 18), 900_000, 900_000]) for ms in (100, 20))
+    decision = judge(POLICY, seen(), replace(seen(), latency_us=late, ttft_us=first), READY)
+    assert {ground.params["metric"] for ground in decision.reasons} == {"ttft_p95", "latency_p95"}
+    assert said(decision) == (
+        "Too few requests to compare: 20 on the candidate, 20 on the active, 30 needed to tell whether it is worse in "
+        "ttft_p95, latency_p95"
+    )
 
 
 def test_a_failing_active_does_not_hold_a_better_candidate_back() -> None:

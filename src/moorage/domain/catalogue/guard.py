@@ -50,8 +50,9 @@ WAIT = (
     waiting(
         "insufficient_requests",
         "Too few requests to compare[: {candidate} on the candidate, {active} on the active, {limit} needed]"
-        "[: {alone} on the candidate, {limit} needed; the active one is stopped to make room for it]",
-        optional=("alone", *_COMPARED),
+        "[: {alone} on the candidate, while the active one is stopped to make room for it, {limit} needed]"
+        "[ to tell whether it is worse in {suspected}]",
+        optional=("alone", "suspected", *_COMPARED),
         advice="Send it traffic, or give `rollout.guard.synthetic` a file of requests; both count.",
     ),
     waiting(

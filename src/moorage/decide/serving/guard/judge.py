@@ -111,11 +111,12 @@ def _waits(
     lacking = any(m.standing is Standing.MISSING and m.regression != QUALITY for m in compared)
     if candidate.requests and candidate.errors == candidate.requests and not lacking:
         yield _ground("evidence_unavailable", metric="latency_p95")  # no answer of it was ever good
+    suspected = ", ".join(m.metric for m in compared if m.standing is Standing.SUSPECTED and m.regression != QUALITY)
     for measure in compared:
         if measure.standing is Standing.MISSING:
             yield _missing(measure)
         elif measure.standing is Standing.SUSPECTED:
-            yield from _unproven(policy, active, candidate, measure, facts)
+            yield from _unproven(policy, active, candidate, measure, facts=facts, suspected=suspected)
 
 
 def _missing(measure: Measure) -> Ground:
@@ -126,8 +127,14 @@ def _missing(measure: Measure) -> Ground:
     return _ground(code, **known)
 
 
-def _unproven(policy: Policy, active: Seen, candidate: Seen, measure: Measure, facts: Facts) -> Iterator[Ground]:
-    """A difference that may be luck: quality waits for a score of more samples, the others for so many requests."""
+def _unproven(
+    policy: Policy, active: Seen, candidate: Seen, measure: Measure, *, facts: Facts, suspected: str
+) -> Iterator[Ground]:
+    """A difference that may be luck: quality waits for a score of more samples, the others for so many requests.
+
+    Args:
+        suspected: all metrics that wait for requests; each of them has a reason, and all of these the same sentence.
+    """
     if measure.regression == QUALITY:
         yield _ground(
             "quality_unavailable",
@@ -138,14 +145,17 @@ def _unproven(policy: Policy, active: Seen, candidate: Seen, measure: Measure, f
         )
     elif min(active.requests, candidate.requests) < policy.proof_requests:
         needed = _next_look(policy, active, candidate)
-        yield _too_few_ground(active, candidate, needed, facts, metric=measure.metric)
+        yield _too_few_ground(active, candidate, needed, facts, metric=measure.metric, suspected=suspected)
 
 
-def _too_few_ground(active: Seen, candidate: Seen, needed: int, facts: Facts, metric: str | None = None) -> Ground:
+def _too_few_ground(
+    active: Seen, candidate: Seen, needed: int, facts: Facts, *, metric: str | None = None, suspected: str | None = None
+) -> Ground:
+    more = {"metric": metric, "suspected": suspected}
     if facts.baseline_stopped:
-        return _ground("insufficient_requests", metric=metric, alone=candidate.requests, limit=needed)
+        return _ground("insufficient_requests", **more, alone=candidate.requests, limit=needed)
     counts = {"active": active.requests, "candidate": candidate.requests, "limit": needed}
-    return _ground("insufficient_requests", metric=metric, **counts)
+    return _ground("insufficient_requests", **more, **counts)
 
 
 def _next_look(policy: Policy, active: Seen, candidate: Seen) -> int:

@@ -108,7 +108,9 @@ def _what_it_lacked(draft: Draft, candidate: Revision) -> str | None:
         return last or first_unready_why(live_replicas(draft, candidate.uid)) or "its replicas were not ready"
     judged = candidate.decisions[-1] if candidate.decisions else None
     waited = judged is not None and judged.get("verdict") == "WAIT"
-    return "; ".join(str(r.get("message")) for r in judged["reasons"]) if judged is not None and waited else None
+    if judged is None or not waited:
+        return None
+    return "; ".join(dict.fromkeys(str(r.get("message")) for r in judged["reasons"]))
 
 
 def _run_deadline(draft: Draft, deployment: Deployment, rollout: Rollout) -> None:

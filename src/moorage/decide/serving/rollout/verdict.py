@@ -80,8 +80,8 @@ def rejects(decision: GuardDecision) -> bool:
 
 
 def said(decision: GuardDecision) -> str:
-    """Its reasons as one sentence."""
-    return "; ".join(ground.message for ground in decision.reasons)
+    """Its reasons as one sentence, each text once."""
+    return "; ".join(dict.fromkeys(ground.message for ground in decision.reasons))
 
 
 def _about_the_same(last: Mapping[str, Any], wire: Mapping[str, Any]) -> bool:
