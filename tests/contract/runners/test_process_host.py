@@ -461,7 +461,7 @@ async def test_output_without_line_ends_is_kept_and_bounded(world):
 
 async def test_progress_of_a_load_is_seen_and_idling_is_not(world):
     code = (
-        "import os,signal\nsignal.pthread_sigmask(0, [10])\nprint('on')\nsignal.sigwait([10])\n"
+        "import os,signal\nsignal.pthread_sigmask(0, [10])\nos.write(1, b'on\\n')\nsignal.sigwait([10])\n"
         "x=bytearray(64<<20)\nos.write(3, b'done')\nsignal.pause()"
     )
     told = world.base / "told"

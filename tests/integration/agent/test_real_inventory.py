@@ -30,6 +30,16 @@ async def asked(plane: WholePlane, what: str) -> dict[str, Any]:
         return found
 
 
+async def told(plane: WholePlane, what: str) -> dict[str, Any]:
+    """The answer once every machine gave its own in time."""
+
+    async def ask() -> dict[str, Any] | None:
+        found = await asked(plane, what)
+        return found if found["inventory_complete"] else None
+
+    return await plane.until(ask, "a complete inventory")
+
+
 def forged(home: Path, worker: str) -> dict[str, str]:
     folder = home / "workers" / worker / f"1-{FORGED[:8]}"
     return {
@@ -45,19 +55,18 @@ async def test_a_worker_that_is_meant_is_found_with_its_identity_and_nothing_is_
     await plane.submit()
     worker = await plane.worker_is("Running")
     pid = await plane.pid_of(1)
-    found = await asked(plane, "inventory")
-    assert found["inventory_complete"]
+    found = await told(plane, "inventory")
     (item,) = found["items"]
     assert (item["drift"], item["resource_id"], item["machine"]) == ("adopt", f"pid:{pid}", "box")
     assert item["identity"] == f"{worker.run}/worker/0/1"
-    assert (await asked(plane, "orphans"))["items"] == []
+    assert (await told(plane, "orphans"))["items"] == []
 
 
 async def test_what_nothing_means_is_an_orphan_and_is_left_alone(plane: WholePlane) -> None:
     agent = await plane.agent("box")
     stray = subprocess.Popen(["/bin/sleep", "1000"], env=forged(agent.home, "wrk-unknown"))
     try:
-        (item,) = (await asked(plane, "orphans"))["items"]
+        (item,) = (await told(plane, "orphans"))["items"]
         assert (item["drift"], item["resource_id"]) == ("orphan", f"pid:{stray.pid}")
         assert stray.poll() is None
     finally:
@@ -73,7 +82,7 @@ async def test_a_late_arrival_of_a_worker_that_ended_is_told_by_its_tombstone(pl
     await plane.run_is("Completed")
     stray = subprocess.Popen(["/bin/sleep", "1000"], env=forged(agent.home, worker.uid))
     try:
-        (item,) = (await asked(plane, "orphans"))["items"]
+        (item,) = (await told(plane, "orphans"))["items"]
         assert (item["drift"], item["resource_id"]) == ("late", f"pid:{stray.pid}")
     finally:
         stray.kill()
@@ -84,7 +93,7 @@ async def test_another_installations_processes_are_nobody_here(plane: WholePlane
     await plane.agent("box")
     stray = subprocess.Popen(["/bin/sleep", "1000"], env=forged(tmp_path / "elsewhere", "wrk-theirs"))
     try:
-        assert (await asked(plane, "inventory"))["items"] == []
+        assert (await told(plane, "inventory"))["items"] == []
     finally:
         stray.kill()
         stray.wait()
