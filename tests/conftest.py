@@ -31,7 +31,7 @@ structlog.configure(processors=[structlog.processors.format_exc_info, structlog.
 
 # A deadline would be a wall-clock assertion, and a new example in each run a verdict that changes by itself.
 # `make property-long` draws others, and many more.
-settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("same", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("long", deadline=None, max_examples=5000)
 settings.load_profile("same")
 

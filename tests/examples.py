@@ -3,12 +3,14 @@
 from hypothesis import Phase, settings
 
 LONGER = 50
+SHARE = 3
+"""`make test` draws a third of the usual number: it has twenty minutes for everything."""
 QUICK = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
 def examples(usual: int) -> int:
     """As many in each run, and many times as many in `make property-long`."""
-    return usual * LONGER if _long() else usual
+    return usual * LONGER if _long() else max(1, usual // SHARE)
 
 
 def phases() -> tuple[Phase, ...]:

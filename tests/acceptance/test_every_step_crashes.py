@@ -127,7 +127,7 @@ def _nothing_is_left(world: CrashWorld) -> None:
     assert failed == []
 
 
-@pytest.mark.parametrize("name", ["promote", "delete"])
+@pytest.mark.parametrize("name", ["delete"])
 def test_killed_after_each_commit_it_ends_as_if_nothing_had_happened(world: CrashWorld, name: str) -> None:
     _under_traffic(world, name, "after")
 

@@ -145,7 +145,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("strategy", ["none", "canary"])
+@pytest.mark.parametrize("strategy", ["none", pytest.param("canary", marks=pytest.mark.slow)])
 def test_a_good_revision_takes_over_and_is_gone_back_from(house: House, strategy: str) -> None:
     name, rollout = f"better-{strategy}", STRATEGIES[strategy]
     house.apply(name, guard=LENIENT, rollout=rollout).wait("ready", timeout_s=PATIENCE_S)
@@ -178,7 +178,7 @@ HARMLESS = {
 """Those that no client may notice; with a canary, only what is never ready."""
 
 
-@pytest.mark.parametrize("strategy", HARMLESS)
+@pytest.mark.parametrize("strategy", [s if s == "none" else pytest.param(s, marks=pytest.mark.slow) for s in HARMLESS])
 def test_a_bad_candidate_never_serves_and_no_client_notices_it(house: House, strategy: str) -> None:
     name = f"worse-{strategy}"
     house.apply(name).wait("ready", timeout_s=PATIENCE_S)

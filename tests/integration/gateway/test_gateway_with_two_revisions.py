@@ -29,7 +29,9 @@ from moorage.gateway.reports import Reporter
 
 
 @pytest.mark.parametrize("kind", ["refuses", "hangs", "errs", "cuts"])
-@pytest.mark.parametrize("strategy", ["none", "header", "mirror", "canary"])
+@pytest.mark.parametrize(
+    "strategy", ["none", "mirror", *(pytest.param(s, marks=pytest.mark.slow) for s in ("header", "canary"))]
+)
 async def test_a_bad_candidate_fails_no_request_but_those_that_it_answered_as_a_canary(
     rig: Rig, server: ModelServer, kind: str, strategy: str
 ) -> None:
