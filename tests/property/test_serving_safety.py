@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from moorage.decide.running import fleet
 from moorage.decide.running.adoption import HeldProcess
 from moorage.decide.running.reports import Seen, apply, of_deleted
+from moorage.decide.serving.phase import desired_replicas
 from moorage.domain.errors import Conflict
 from moorage.domain.lifecycles import WORKER
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Run, Worker
@@ -453,8 +454,13 @@ class Serving(RuleBasedStateMachine):
         """What fits: a replica of two GPUs fills a machine of two."""
         if self.world.deployment.status is not DeploymentStatus.CREATED:
             return 0
-        low = int(self.world.deployment.spec["replicas"]["min"])
-        return max(low, 1) if self.world.deployment.initial_scale_reached else len(self.world.replicas)
+        if not self.world.deployment.initial_scale_reached:
+            return len(self.world.replicas)
+        replicas = self.world.deployment.spec["replicas"]
+        low = max(int(replicas["min"]), 1)
+        wanted = desired_replicas(self.world.deployment)  # a minimum that was lowered alone leaves the size to the load
+        assert low <= wanted <= max(int(replicas.get("max") or low), low)
+        return wanted
 
 
 OVER = (OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CANCELLED)
