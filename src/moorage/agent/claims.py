@@ -12,6 +12,7 @@ import signal as signals
 from typing import Any
 
 from moorage.agent.asked import Asked
+from moorage.agent.held import signal_number
 from moorage.agent.link import Link, LinkError
 from moorage.agent.means import Means
 from moorage.domain.errors import RunnerError
@@ -39,7 +40,6 @@ class ClaimDesk:
     def __init__(self, means: Means, link: Link) -> None:
         self._engines = means.engines
         self._log = means.log
-        self._clock = means.clock
         self._link = link
         self.take = Asked(self._serve, means.log).take
 
@@ -75,7 +75,7 @@ class ClaimDesk:
             if start_ticks(pid) != ticks:
                 return ClaimAnswer(gone=True, proof=proof)
             self._log.warning("ending a process that was claimed", pid=pid, grace_s=request.grace_s)
-            gone = await _ended(fd, _number(request.signal), request.grace_s) or await _ended(
+            gone = await _ended(fd, signal_number(request.signal), request.grace_s) or await _ended(
                 fd, signals.SIGKILL, KILLED_S
             )
         finally:
@@ -111,7 +111,7 @@ class ClaimDesk:
         if request.action == "end":
             if running:
                 self._log.warning("ending a container that was claimed", container=proof["container"][:12])
-                await host.stop_other(proof["container"], _number(request.signal), request.grace_s)
+                await host.stop_other(proof["container"], signal_number(request.signal), request.grace_s)
                 again = await host.described(proof["container"])
                 running = bool(((again or {}).get("State") or {}).get("Running"))
             return ClaimAnswer(found=True, gone=not running, proof=proof)
@@ -155,10 +155,6 @@ def _owner(number: int | None) -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), None)
-
-
-def _number(name: str) -> int:
-    return int(getattr(signals, name, signals.SIGTERM))
 
 
 async def _ended(pidfd: int, number: int, limit_s: float) -> bool:

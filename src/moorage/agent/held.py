@@ -154,7 +154,7 @@ class HeldWorker:
             self._keep(self._send_stop(process, self._stop))
         elif self.account.ended:  # it was given up, and the agent died before it could say so to what executes it
             own = self._own_stop("default")
-            self._keep(process.stop(_signal_number(own.signal), own.grace_s))
+            self._keep(process.stop(signal_number(own.signal), own.grace_s))
 
     def go(self, assignment: Assignment) -> None:
         """The barrier of its gang is open."""
@@ -289,7 +289,7 @@ class HeldWorker:
         if final is not None and process.alive and self._stop is None:
             self.account.failed(final, process)
             own = self._own_stop("default")
-            await process.stop(_signal_number(own.signal), own.grace_s)
+            await process.stop(signal_number(own.signal), own.grace_s)
 
     # Limits that this machine keeps itself
 
@@ -349,7 +349,7 @@ class HeldWorker:
         cause = setting_up.exchange(self.folder, self.account.launch) / launching.STOP_CAUSE_FILE
         if not process.gone.done():
             await asyncio.to_thread(cause.write_text, stop.cause + "\n")
-        await process.stop(_signal_number(stop.signal), stop.grace_s)
+        await process.stop(signal_number(stop.signal), stop.grace_s)
 
     def _guard(self, work: Coroutine[Any, Any, None]) -> None:
         """Something beside its life that ends with it."""
@@ -377,7 +377,8 @@ class HeldWorker:
             self.account.log.error("internal error", exc_info=task.exception())
 
 
-def _signal_number(name: str) -> int:
+def signal_number(name: str) -> int:
+    """Of a name; SIGTERM for one that there is not."""
     try:
         return int(signals.Signals[name])
     except KeyError:

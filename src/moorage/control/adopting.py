@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from moorage.control.admit_runs import RunAdmission
 from moorage.control.carrying import Answer, Carrier
 from moorage.control.claims import ClaimAsking
+from moorage.control.fleet import FleetAdmission
 from moorage.decide.decision import Ids, Outcome
 from moorage.decide.serving import adopted
 from moorage.decide.serving.adopted import Found
 from moorage.domain.errors import Conflict, InvalidSpec, NotFound, Unavailable
-from moorage.domain.nouns import Deployment, Machine, Run
-from moorage.domain.states import TERMINAL_RUN, MachineState
+from moorage.domain.nouns import Deployment
 from moorage.ports import Clock, Store
 from moorage.wire.claim import ClaimAnswer, ClaimRequest
 
@@ -38,6 +39,8 @@ class Adoption:
         self._claims = claims
         self._new_id = new_id
         self._carry = Carrier(store)
+        self._runs = RunAdmission(store, clock, ids, self._carry)
+        self._fleet = FleetAdmission(store, clock, self._carry)
 
     async def __call__(
         self,
@@ -76,18 +79,11 @@ class Adoption:
         found = Found(ns, name, spec, upstream)
 
         async def decide() -> Outcome:
-            await self._refuse_run(ns, name)
+            await self._runs.refuse_name(ns, name)
             known = next(iter(await self._store.find(Deployment, namespace=ns, name=name)), None)
             return adopted.adopt(found, known, self._ids, self._clock.now(), actor=actor)
 
         return await self._carry(ns, key, intent, decide)
-
-    async def _refuse_run(self, ns: str, name: str) -> None:
-        runs = await self._store.find(Run, namespace=ns, name=name)
-        if any(r.state not in TERMINAL_RUN and r.deployment is None for r in runs):
-            raise Conflict(
-                f"a run named {name} lives in namespace {ns}", code="exists", remedy="adopt it under another name"
-            )
 
     async def _claimed(self, resource: str, port: int) -> dict[str, Any]:
         """What the machine says that it is, with the proof by which it will be ended."""
@@ -97,15 +93,9 @@ class Adoption:
                 f"{resource} is not a resource",
                 remedy="name it MACHINE/pid:N or MACHINE/container:ID, such as box-1/pid:4711",
             )
-        rows = [m for m in await self._store.find(Machine, name=machine_name) if m.state is not MachineState.REMOVED]
-        if not rows:
-            raise NotFound(
-                f"there is no machine {machine_name}",
-                remedy="`moor ls machines` lists them; lifecycle needs an agent on the server's machine",
-                target=f"Machine {machine_name}",
-            )
+        machine = await self._fleet.row(machine_name)
         request = ClaimRequest(id=self._new_id(), resource=what, port=port)
-        answer = await self._claims.ask(rows[0].uid, request, IDENTIFY_S)
+        answer = await self._claims.ask(machine.uid, request, IDENTIFY_S)
         if answer is None:
             raise Unavailable(
                 f"machine {machine_name} does not answer, so nothing was adopted",
@@ -113,7 +103,7 @@ class Adoption:
             )
         _check(answer, resource, port)
         return {
-            "machine": rows[0].uid,
+            "machine": machine.uid,
             "machine_name": machine_name,
             "resource": what,
             "proof": answer.proof,

@@ -163,7 +163,12 @@ def wants_end(deployment: Deployment, demand: Demand) -> bool:
     """Whether it is to be ended now: it is ours to end, stopped, withdrawn and drained, and not proven gone."""
     upstream = dict(deployment.upstream or {})
     over = deployment.deleting or deployment.status is DeploymentStatus.STOPPED
-    return over and upstream.get("mode") == "lifecycle" and not upstream.get("gone") and _drained(deployment, demand)
+    return (
+        over
+        and upstream.get("mode") == "lifecycle"
+        and not upstream.get("gone")
+        and demand.drained(pseudo_replica(deployment))
+    )
 
 
 def pseudo_replica(deployment: Deployment) -> str:
@@ -209,7 +214,7 @@ def stop_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) ->
     deployment, demand = draft.row(snapshot.deployment), snapshot.demand
     if demand.published_targets or not demand.confirmed:
         return Facts(0, waiting="gateways to take the new routes")
-    if not _drained(deployment, demand):
+    if not demand.drained(pseudo_replica(deployment)):
         return Facts(1, waiting="requests in flight to end")
     upstream = dict(deployment.upstream or {})
     if upstream.get("mode") == "lifecycle" and not upstream.get("gone"):
@@ -230,9 +235,3 @@ def delete_facts(draft: Draft, snapshot: ServingSnapshot, operation: Operation) 
     why = reason("deploy.deleted", by=operation.actor or None, ownership=left)
     draft.write(Remove("Deployment", deployment.uid, snapshot.deployment.version, why))
     return Facts(len(operation.steps))
-
-
-def _drained(deployment: Deployment, demand: Demand) -> bool:
-    """Nothing can reach it through us any more, and nothing of ours is in flight there."""
-    name = pseudo_replica(deployment)
-    return name not in demand.published_targets and demand.confirmed and demand.by_replica.get(name, 0) == 0

@@ -209,9 +209,7 @@ def drained(replica: Replica, demand: Demand) -> bool:
     """Nothing can reach it any more and nothing of it is in flight. One that never was ready has nothing to drain."""
     if replica.status is not ReplicaStatus.RUNNING:
         return True
-    return (
-        replica.uid not in demand.published_targets and demand.confirmed and demand.by_replica.get(replica.uid, 0) == 0
-    )
+    return demand.drained(replica.uid)
 
 
 def stop_run(draft: Draft, run: Run, workers: tuple[Worker, ...], cause: StopCause, text: str) -> None:

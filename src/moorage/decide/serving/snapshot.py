@@ -33,6 +33,10 @@ class Demand:
     gateways: Mapping[str, bool] = field(default_factory=dict)
     """leased gateway id -> whether it confirmed the last change of this endpoint"""
 
+    def drained(self, replica: str) -> bool:
+        """Whether nothing can reach a replica any more, and nothing of it is in flight."""
+        return self.confirmed and replica not in self.published_targets and self.by_replica.get(replica, 0) == 0
+
 
 @dataclass(frozen=True, slots=True)
 class Load:

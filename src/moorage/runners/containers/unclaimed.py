@@ -50,17 +50,7 @@ async def discard(api: EngineApi, container: str, grace_s: float, clock: Clock) 
     Raises:
         EngineError: the engine does not answer, or cannot remove it.
     """
-    try:
-        await api.kill(container, SIGTERM)
-    except EngineError as cause:
-        if cause.unreachable:
-            raise  # any other answer: it does not run any more, which the next question tells
-    deadline = clock.monotonic() + grace_s
-    while clock.monotonic() < deadline:
-        found = await api.inspect(container)
-        if found is None or not _read(found).running:
-            break
-        await clock.sleep(LOOK_PAUSE_S)
+    await _ended(api, container, SIGTERM, grace_s, clock)
     await api.remove(container)
 
 
@@ -70,18 +60,24 @@ async def stop_other(api: EngineApi, container: str, number: int, grace_s: float
     Raises:
         EngineError: the engine does not answer.
     """
-    for signal, limit_s in ((number, grace_s), (SIGKILL, KILLED_S)):
-        try:
-            await api.kill(container, signal)
-        except EngineError as cause:
-            if cause.unreachable:
-                raise
-        deadline = clock.monotonic() + limit_s
-        while clock.monotonic() < deadline:
-            found = await api.inspect(container)
-            if found is None or not _read(found).running:
-                return
-            await clock.sleep(LOOK_PAUSE_S)
+    if not await _ended(api, container, number, grace_s, clock):
+        await _ended(api, container, SIGKILL, KILLED_S, clock)
+
+
+async def _ended(api: EngineApi, container: str, number: int, limit_s: float, clock: Clock) -> bool:
+    """Signal it, and whether it ended within the limit."""
+    try:
+        await api.kill(container, number)
+    except EngineError as cause:
+        if cause.unreachable:
+            raise  # any other answer: it does not run any more, which the next question tells
+    deadline = clock.monotonic() + limit_s
+    while clock.monotonic() < deadline:
+        found = await api.inspect(container)
+        if found is None or not _read(found).running:
+            return True
+        await clock.sleep(LOOK_PAUSE_S)
+    return False
 
 
 def _read(found: Mapping[str, Any]) -> Labelled:
