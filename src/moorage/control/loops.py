@@ -115,7 +115,8 @@ class Loops:
             self._upstreams = KeyedLoop(
                 "upstreams", upstreams, clock, upstreams.everything, resync_s=DEPLOYMENTS_RESYNC_S
             )
-            publisher.on_demand.append(self._upstreams.mark)
+            self._upstreams_step = upstreams
+            publisher.on_demand.append(self._drains)
 
     async def run(self, fence: Fence) -> None:
         """Lead: publish the routes, then follow the feed and step what it marks. Runs until cancelled or fenced."""
@@ -143,6 +144,11 @@ class Loops:
             for task in (*tasks, checking):
                 task.cancel()
             await asyncio.gather(*tasks, checking, return_exceptions=True)
+
+    def _drains(self, uid: str) -> None:
+        """News of a deployment's traffic: of interest to an adopted server only while its end waits for them."""
+        if self._upstreams is not None and uid in self._upstreams_step.draining:
+            self._upstreams.mark(uid)
 
     async def _checked(self) -> None:
         """A check that fails is a line in the log: nothing waits for it."""

@@ -48,6 +48,9 @@ class UpstreamsStep:
         traffic: whether requests of ours are still in flight there.
         claims: to machines.
         new_id: unguessable ids.
+
+    Attributes:
+        draining: those whose end waits for the last of our requests there; news of other traffic concern nothing here.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class UpstreamsStep:
         self._traffic = traffic
         self._claims = claims
         self._new_id = new_id
+        self.draining: set[str] = set()
         self.fence: Fence | None = None
 
     async def everything(self) -> Iterable[str]:
@@ -75,6 +79,7 @@ class UpstreamsStep:
     async def __call__(self, uid: str) -> float | None:
         """One of them; returns when to look again."""
         deployment = await self._store.get(Deployment, uid)
+        self.draining.discard(uid)
         if deployment is None or deployment.upstream is None:
             return None
         if deployment.deleting or deployment.status is DeploymentStatus.STOPPED:
@@ -88,6 +93,7 @@ class UpstreamsStep:
     async def _end(self, deployment: Deployment) -> float | None:
         """Have it ended, once it is withdrawn and drained; nothing where it is not ours to end."""
         if not adopted.wants_end(deployment, self._traffic.demand(deployment)):
+            self.draining.add(deployment.uid)
             return None  # gateways' confirmations and the end of the last request mark it again
         upstream: Mapping[str, Any] = deployment.upstream or {}
         request = ClaimRequest(
