@@ -187,14 +187,13 @@ def _sending(session: Session, document: Any, look: str, key: str | None) -> Ite
         NotAcknowledged: Ctrl-C before an answer came.
     """
     progress, name = session.progress(), document.name
-    maybe = False
+    maybe, doing = False, "sending; waiting for the control plane's answer"
 
     def seen(now: bool) -> None:
-        nonlocal maybe
+        nonlocal maybe, doing
         maybe = now
-        doing = (
-            "sending; waiting for the control plane's answer" if now else "not sent yet; waiting for a control plane"
-        )
+        if not now:  # said once, and true of every further try
+            doing = "trying to send; no control plane has answered so far"
         progress.update(f"{name}: {doing}")
 
     session.on_seen = seen
