@@ -1,8 +1,9 @@
 """Messages between the control plane and gateways, under `/api/v1/routing/…`.
 
-A gateway long-polls `GET /routing/table?after=GENERATION&wait_s=25` (204 when nothing changed), keeps the table on
-disk, and posts `GatewayReport` to `/routing/report`: at once when it applied a generation or when a request waits
-for something (demand), else every second while anything is in flight, else every `lease_s / 3`.
+A gateway long-polls `GET /routing/table?after=GENERATION&access=NUMBER&wait_s=25` (204 when nothing changed), keeps
+the table on disk, and posts `GatewayReport` to `/routing/report`: at once when it applied a generation or when a
+request waits for something (demand, a slice of a limit), else every second while anything is in flight, else every
+`lease_s / 3`.
 """
 
 from typing import Literal
@@ -59,6 +60,19 @@ class GatewayLimits(Message):
     drain_s: float = 60.0
     connect_timeout_s: float = 2.0
     first_byte_timeout_s: float = 600.0
+    affinity: Literal["none", "session", "prefix"] = "none"
+    retry: Literal["never", "idempotent", "always"] = "idempotent"
+    """which requests are sent once more when a kept connection turns out closed before a byte of an answer came"""
+    hold_comments_s: float | None = None
+    """a held request that streams gets its head and an SSE comment after so long, and one each time it passes again"""
+
+
+class RateLimits(Message):
+    """At most so much; None: unlimited. Of requests and tokens in any 60 seconds, of requests in flight at once."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    in_flight: int | None = None
 
 
 class EndpointRoute(Message):
@@ -78,7 +92,7 @@ class EndpointRoute(Message):
     deployment: str
     mode: Literal["serve", "hold", "asleep", "starting", "failed", "stopped"]
     model: str | None = None
-    """what the upstream lists in /v1/models; the body's `model` is passed through unchanged"""
+    """what the upstream lists in /v1/models; another name in a body's `model` is written as this on its way"""
     aliases: tuple[str, ...] = ()
     targets: tuple[Target, ...] = ()
     revisions: tuple[RevisionRoute, ...] = ()
@@ -93,6 +107,55 @@ class EndpointRoute(Message):
     retry_after_s: float | None = None
 
 
+class BoundRoute(Message):
+    """One deployment behind an endpoint that people made, by its name in the same namespace."""
+
+    deployment: str
+    weight: int = 100
+
+
+class Binding(Message):
+    """An endpoint that people made (`kind: Endpoint`): a name, and the deployments that answer for it."""
+
+    uid: str
+    namespace: str = "default"
+    name: str
+    routes: tuple[BoundRoute, ...] = ()
+    limits: RateLimits = RateLimits()
+    """of each tenant key here, unless the key has limits of its own"""
+
+
+class KeyRule(Message):
+    """A client's key. The gateway knows only its digest."""
+
+    uid: str
+    name: str
+    namespace: str
+    digest: str
+    """SHA-256 of the key's text, hexadecimal"""
+    endpoints: tuple[str, ...] = ()
+    """names in its namespace that it opens; empty: all"""
+    expires_at: float | None = None
+    limits: RateLimits = RateLimits()
+
+
+class NamespaceRule(Message):
+    """What holds for a namespace's endpoints. One that is not listed asks for no key and has no limit."""
+
+    namespace: str
+    keys: Literal["optional", "required"] = "optional"
+    limits: RateLimits = RateLimits()
+    """its quota, over all of its requests"""
+
+
+class Access(Message):
+    """Who may ask, and how much. Another number, lower or higher, replaces what was there."""
+
+    number: int
+    keys: tuple[KeyRule, ...] = ()
+    namespaces: tuple[NamespaceRule, ...] = ()
+
+
 class RoutingTable(Message):
     """All endpoints, with the generation that orders them. Generation = (incarnation, number); lower is ignored."""
 
@@ -101,6 +164,51 @@ class RoutingTable(Message):
     number: int
     lease_s: float = 30.0
     endpoints: tuple[EndpointRoute, ...] = ()
+    bindings: tuple[Binding, ...] = ()
+    access: Access | None = None
+    """None: the one whose number the gateway said is the newest"""
+
+
+class SliceWant(Message):
+    """What a gateway has and needs of one limit.
+
+    `subject`: `namespace/NAME`, `key/UID`, or `key/UID@endpoint/UID` (a binding's limit; `key/-@…` without a key).
+    `resource`: a field of `RateLimits`.
+    """
+
+    subject: str
+    resource: Literal["requests_per_minute", "tokens_per_minute", "in_flight"]
+    share: int = 0
+    """what it keeps to since the last answer that it took"""
+    used: int = 0
+    """in the last 60 seconds (in flight: now)"""
+    wanted: int = 0
+    """refused or waiting beyond its share since the last report"""
+
+
+class Slice(Message):
+    """A gateway's share of a limit: it admits no more than this, until it is told otherwise or `hold_s` passed."""
+
+    subject: str
+    resource: Literal["requests_per_minute", "tokens_per_minute", "in_flight"]
+    limit: int
+    """of all gateways together"""
+    share: int
+
+
+class Usage(Message):
+    """What was used on one day (UTC) through this incarnation of this gateway: sums, so the last one wins."""
+
+    key: str = ""
+    """uid; empty: without a key"""
+    namespace: str = "default"
+    endpoint: str
+    day: str
+    """2026-01-31"""
+    requests: int = 0
+    refused: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
 
 class EndpointActivity(Message):
@@ -153,6 +261,12 @@ class GatewayReport(Message):
     evidence: tuple[Evidence, ...] = ()
     """of the comparisons under way, those that changed since the last report that was answered"""
     address: str | None = None
+    """`host:port` at which this process alone answers `/moorage/…`"""
+    access_number: int = 0
+    wants: tuple[SliceWant, ...] = ()
+    """of every limit that it has a share of or needs one of"""
+    usage: tuple[Usage, ...] = ()
+    """that changed since the last report that was answered"""
 
 
 class GatewayReportAnswer(Message):
@@ -161,6 +275,10 @@ class GatewayReportAnswer(Message):
     lease_s: float = 30.0
     number: int = 0
     """newest generation, so that a gateway whose poll is stuck notices"""
+    slices: tuple[Slice, ...] = ()
+    """its share of every limit that the report spoke of"""
+    hold_s: float = 600.0
+    """how long the ledger counts the shares of a gateway that is silent; it keeps to them 30 seconds less"""
 
 
 class RequestRecord(Message):
@@ -178,5 +296,10 @@ class RequestRecord(Message):
     total_ms: float | None = None
     status: int | None = None
     bytes: int = Field(default=0, ge=0)
+    key: str | None = None
+    """name of the key that the client showed"""
+    deployment: str | None = None
+    tokens: dict[str, int] | None = None
+    """{prompt, completion} as the answer told them"""
     outcome: str | None = None
     """ok, refused, cut (the replica died in the middle), client_gone or upstream_error"""
