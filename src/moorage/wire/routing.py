@@ -172,6 +172,8 @@ class RoutingTable(Message):
 class SliceWant(Message):
     """What a gateway has and needs of one limit.
 
+    It is told of in every report while anything of it is in use: what a report leaves out, the gateway gave back.
+
     `subject`: `namespace/NAME`, `key/UID`, or `key/UID@endpoint/UID` (a binding's limit; `key/-@…` without a key).
     `resource`: a field of `RateLimits`.
     """
@@ -267,6 +269,10 @@ class GatewayReport(Message):
     """of every limit that it has a share of or needs one of"""
     usage: tuple[Usage, ...] = ()
     """that changed since the last report that was answered"""
+    sequence: int = 0
+    """rises by one with each report of this incarnation; one that comes after a later one moves no slice"""
+    leaving: bool = False
+    """its last report: nothing is in flight, and it admits nothing more"""
 
 
 class GatewayReportAnswer(Message):
