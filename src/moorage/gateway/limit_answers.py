@@ -1,0 +1,96 @@
+"""What clients are told of their limits: header lines in OpenAI's names, and refusals. Called by `limits`."""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Final
+
+from moorage.decide.serving.routes import Refuse
+from moorage.gateway.spending import IN_FLIGHT, TOKENS, Account, Limit
+
+_WORDS: Final = {IN_FLIGHT: "requests at once", TOKENS: "tokens per minute"}
+_NO_RETRY: Final = b"x-should-retry: false\r\n"
+"""What OpenAI's clients ask before they repeat a request."""
+_UNKNOWN_RETRY_S: Final = 5.0
+_LENT_RETRY_S: Final = 5.0
+"""Others have the rest of the limit; the ledger moves it to where it is wanted within seconds."""
+
+
+def lines(account: Account, now: float) -> bytes:
+    """Header lines that say how much is left, of the narrowest limit of each kind.
+
+    `limit` is that of all gateways together; `remaining` is what this one still admits; `reset` is when nothing would
+    be counted any more.
+    """
+    return _of(account.requests, b"requests", now) + _of(account.tokens, b"tokens", now)
+
+
+def _of(limits: Sequence[Limit], word: bytes, now: float) -> bytes:
+    if not limits:
+        return b""
+    narrow, left = limits[0], _left(limits[0], now)
+    for limit in limits[1:]:
+        if _left(limit, now) < left:
+            narrow, left = limit, _left(limit, now)
+    reset_s = narrow.window.falls_to_in_s(0, now) if narrow.window is not None else 0.0
+    return b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n" % (
+        word,
+        narrow.most,
+        word,
+        left,
+        word,
+        _duration(reset_s),
+    )
+
+
+def _left(limit: Limit, now: float) -> int:
+    return 0 if now >= limit.known_until else max(0, limit.share - limit.used(now))
+
+
+def _duration(seconds: float) -> bytes:
+    """`1m0s`, as OpenAI writes it."""
+    whole = ceil(seconds)
+    return b"%dm%ds" % divmod(whole, 60) if whole >= 60 else b"%ds" % whole
+
+
+def too_large(limit: Limit, tokens: int) -> tuple[Refuse, bytes]:
+    """A request that never fits, and a line that keeps clients from repeating it."""
+    message = (
+        f"this request may cost {tokens} tokens, and the limit of {_whose(limit)} is {limit.most} tokens per minute; "
+        "send less, or a lower max_tokens"
+    )
+    return Refuse(429, "rate_limit_exceeded", message), _NO_RETRY
+
+
+def used_up(limit: Limit, amount: int, now: float) -> Refuse:
+    """A limit that admits no more now."""
+    words = _WORDS.get(limit.resource, "requests per minute")
+    message = f"the limit of {_whose(limit)}, {limit.most} {words}, is used up"
+    return Refuse(429, "rate_limit_exceeded", message, retry_in_s(limit, amount, now))
+
+
+def unknown(limit: Limit) -> Refuse:
+    """The control plane has not said how much of a limit this gateway may use."""
+    message = (
+        f"this gateway does not know what is left of the limit of {_whose(limit)}: "
+        "the control plane that shares it out does not answer"
+    )
+    return Refuse(503, "limits_unknown", message, _UNKNOWN_RETRY_S)
+
+
+def retry_in_s(limit: Limit, amount: int, now: float) -> float:
+    """When so much may be had: what was used leaves the window, or others give of theirs."""
+    if limit.window is None:
+        return 1.0
+    if amount > limit.share:
+        return _LENT_RETRY_S
+    return limit.window.falls_to_in_s(limit.share - amount, now)
+
+
+def _whose(limit: Limit) -> str:
+    who, _, where = limit.subject.partition("@")
+    kind, _, name = who.partition("/")
+    if kind == "namespace":
+        return f"the namespace {name}"
+    if not where:
+        return "this key"
+    return "this key at this endpoint" if name != "-" else "requests without a key at this endpoint"

@@ -1,0 +1,219 @@
+"""What this gateway uses of its shares of limits: windows, counts, and what one request holds of them.
+
+Here: counting within a minute, and the charge and settlement of one request. Not here: which limits there are and who
+waits (`limits`, which calls this), answers (`limit_answers`), the shares themselves (the control plane's ledger).
+
+A window is exact to the second and never forgets early: an admission is counted for 60 to 61 seconds.
+"""
+
+from typing import Final
+
+REQUESTS: Final = "requests_per_minute"
+TOKENS: Final = "tokens_per_minute"
+IN_FLIGHT: Final = "in_flight"
+
+_KEPT_S: Final = 61
+"""Whole seconds that a window remembers, the present one included."""
+_SLOTS: Final = 64
+_MASK: Final = 63
+
+_MEAN_FIRST: Final = 256
+_MEAN_MAX: Final = 8192
+_PROMPT_BYTES_PER_TOKEN: Final = 4
+
+
+class Window:
+    """Amounts of the last 60 seconds, by whole seconds. Times are monotonic seconds."""
+
+    __slots__ = ("_amounts", "_oldest", "_total")
+
+    def __init__(self) -> None:
+        self._amounts: list[int] = [0] * _SLOTS
+        self._oldest = 0
+        self._total = 0
+
+    def used(self, now: float) -> int:
+        """How much was added within the last 60 seconds, up to one second more."""
+        oldest = int(now) - (_KEPT_S - 1)
+        if oldest > self._oldest:
+            self._forget(oldest)
+        return self._total
+
+    def _forget(self, oldest: int) -> None:
+        amounts = self._amounts
+        if oldest - self._oldest >= _SLOTS or not self._total:
+            self._amounts = [0] * _SLOTS
+            self._total = 0
+        else:
+            for second in range(self._oldest, oldest):
+                self._total -= amounts[second & _MASK]
+                amounts[second & _MASK] = 0
+        self._oldest = oldest
+
+    def add(self, amount: int, now: float) -> int:
+        """Count it now; the second under which it is kept, for `give_back`."""
+        self.used(now)
+        second = int(now)
+        self._amounts[second & _MASK] += amount
+        self._total += amount
+        return second
+
+    def give_back(self, amount: int, second: int) -> None:
+        """Count less in that second; nothing where it is forgotten already."""
+        if second >= self._oldest:
+            amount = min(amount, self._amounts[second & _MASK])
+            self._amounts[second & _MASK] -= amount
+            self._total -= amount
+
+    def falls_to_in_s(self, most: int, now: float) -> float:
+        """Seconds until no more than `most` are counted, if nothing is added."""
+        total = self.used(now)
+        second = self._oldest
+        while total > most and second <= int(now):
+            total -= self._amounts[second & _MASK]
+            second += 1
+        return max(0.0, second - 1 + _KEPT_S - now) if second > self._oldest else 0.0
+
+
+class Limit:
+    """One limit as this gateway keeps to it.
+
+    Args:
+        most: of all gateways together, as the table or the last answer said.
+    """
+
+    __slots__ = (
+        "dry_until",
+        "known_until",
+        "most",
+        "refused",
+        "reported",
+        "resource",
+        "running",
+        "share",
+        "subject",
+        "used_at",
+        "waiting",
+        "window",
+    )
+
+    def __init__(self, subject: str, resource: str, most: int, now: float) -> None:
+        self.subject = subject
+        self.resource = resource
+        self.most = most
+        self.share = 0
+        self.known_until = float("-inf")
+        """until then it keeps to `share`, and from then on admits nothing"""
+        self.window: Window | None = None if resource == IN_FLIGHT else Window()
+        self.running = 0
+        """permits that are not settled"""
+        self.refused = 0
+        """amount refused since the last report that was answered"""
+        self.reported = 0
+        """of `refused`, what the report on its way says"""
+        self.waiting = 0
+        self.dry_until = float("-inf")
+        """until then more was asked for in vain: nobody waits for it"""
+        self.used_at = now
+
+    def used(self, now: float) -> int:
+        """Within the last minute; of what is in flight: now."""
+        return self.running if self.window is None else self.window.used(now)
+
+    def lacks(self, amount: int, now: float) -> bool:
+        """Whether that much more is not to be had now."""
+        return now >= self.known_until or self.used(now) + amount > self.share
+
+    def more_may_come(self, amount: int, now: float) -> bool:
+        """Whether waiting for the ledger's answer can help: there is no share yet, or others may give of theirs."""
+        return now >= self.known_until or (self.share < self.most >= amount and now >= self.dry_until)
+
+
+class Account:
+    """The limits of requests that agree in namespace, key and endpoint; all of them must admit a request."""
+
+    __slots__ = ("in_flight", "limits", "mean", "requests", "tokens")
+
+    def __init__(self, limits: tuple[Limit, ...]) -> None:
+        self.limits = limits
+        self.requests = tuple(limit for limit in limits if limit.resource == REQUESTS)
+        self.tokens = tuple(limit for limit in limits if limit.resource == TOKENS)
+        self.in_flight = tuple(limit for limit in limits if limit.resource == IN_FLIGHT)
+        self.mean = float(_MEAN_FIRST)
+        """tokens of its answers, a moving mean"""
+
+    def estimate(self, body_bytes: int, most_tokens: int) -> int:
+        """Tokens that a request is taken to cost until its answer tells.
+
+        Args:
+            body_bytes: length of its body.
+            most_tokens: that it lets be made; 0 where it does not say.
+        """
+        return max(1, body_bytes // _PROMPT_BYTES_PER_TOKEN + (most_tokens or int(self.mean)))
+
+    def learn(self, completion_tokens: int) -> None:
+        """An answer told how many tokens it has."""
+        self.mean += (min(completion_tokens, _MEAN_MAX) - self.mean) / 8.0
+
+    def lacking(self, tokens: int, now: float) -> list[Limit]:
+        """The limits that do not admit such a request now."""
+        return [limit for limit in self.limits if limit.lacks(tokens if limit.resource == TOKENS else 1, now)]
+
+
+class Permit:
+    """What a request holds of its limits, from before it is sent until it is over.
+
+    Args:
+        tokens: reserved.
+        since: when it came, monotonic seconds.
+    """
+
+    __slots__ = ("account", "second", "since", "tokens", "waiting")
+
+    def __init__(self, account: Account, tokens: int, since: float) -> None:
+        self.account = account
+        self.tokens = tokens
+        self.since = since
+        self.second = 0
+        self.waiting = False
+        """it holds nothing yet"""
+
+    def charge(self, now: float) -> None:
+        """Take it from every limit."""
+        self.second = int(now)
+        for limit in self.account.limits:
+            limit.running += 1
+            limit.used_at = now
+            if limit.window is not None:
+                limit.window.add(self.tokens if limit.resource == TOKENS else 1, now)
+
+    def settle(self, now: float, *, sent: bool, failed: bool, usage: tuple[int, int] | None) -> None:
+        """The request is over.
+
+        A request counts once it was sent. Its tokens are those that its answer told: what they are less than the
+        reserve is given back where it was taken, what they are more is taken now. One that failed costs none, and one
+        whose answer told nothing keeps its reserve.
+
+        Args:
+            sent: to a model server, whole or in part.
+            failed: the answer is an error's, or there is none because of the server.
+            usage: tokens of prompt and answer.
+        """
+        account = self.account
+        spent = self.tokens if sent and not failed else 0
+        if usage is not None and sent:
+            spent = usage[0] + usage[1]
+            account.learn(usage[1])
+        for limit in account.limits:
+            limit.running -= 1
+            limit.used_at = now
+        if not sent:
+            for limit in account.requests:
+                assert limit.window is not None
+                limit.window.give_back(1, self.second)
+        for limit in account.tokens:
+            assert limit.window is not None
+            if spent < self.tokens:
+                limit.window.give_back(self.tokens - spent, self.second)
+            elif spent > self.tokens:
+                limit.window.add(spent - self.tokens, now)
