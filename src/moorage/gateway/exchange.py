@@ -16,6 +16,7 @@ from moorage.decide.serving.routes import EndpointState, Refuse, TargetState
 from moorage.gateway import answers
 from moorage.gateway.framing import ChunkCounter
 from moorage.gateway.heads import RequestHead, ResponseHead
+from moorage.gateway.tokens import Stream, Tokens, tail_of
 from moorage.gateway.watching import StreamWatch, watch_of
 
 if TYPE_CHECKING:
@@ -56,16 +57,21 @@ class Exchange(asyncio.Protocol):
         "deadline",
         "endpoint",
         "first_at",
+        "front",
         "head",
         "held",
         "held_until",
         "hub",
         "request_id",
+        "retried",
         "sent_at",
         "sent_bytes",
         "started",
         "status",
+        "stream",
+        "tail",
         "target",
+        "tokens",
         "transport",
         "upstream",
         "watch",
@@ -84,6 +90,13 @@ class Exchange(asyncio.Protocol):
         self.upstream: UpstreamConnection | None = None
         self.copy: Copy | None = None
         self.watch: StreamWatch | None = None
+        self.stream: Stream | None = None
+        """an answer of events as it passes, for its tokens and gaps"""
+        self.front = b""
+        self.tail = b""
+        """first part and last bytes of any other answer"""
+        self.tokens: Tokens | None = None
+        self.retried = 0
         self.held = False
         self.status = 0
         self.sent_bytes = 0
@@ -129,6 +142,12 @@ class Exchange(asyncio.Protocol):
             self.watch = watch_of(own)
             if self.watch is not None:
                 self.watch.feed(body, self.first_at)
+        if b"text/event-stream" in own:
+            self.stream = self.hub.watch_stream(self)
+            if body:
+                self.stream.feed(body)
+        else:
+            self.front = self.tail = body
         label = self.upstream.pool.label if self.upstream is not None else b""
         end = b"\r\nConnection: close\r\n\r\n" if self._closes else b"\r\n\r\n"
         self.sent_bytes = len(body)
@@ -142,6 +161,10 @@ class Exchange(asyncio.Protocol):
             payload.clear()
         if self.watch is not None:
             self.watch.feed(data, self.hub.time())
+        if self.stream is not None:
+            self.stream.feed(data)
+        else:
+            self.tail = tail_of(self.tail, data)
         self.sent_bytes += len(data)
         self.deadline = self.hub.tick + self._stall_s
         self.transport.write(data)
@@ -235,7 +258,7 @@ class Exchange(asyncio.Protocol):
             self.copy.give_up()
             self.copy = None
         if endpoint is None:
-            self.hub.unrouted += 1
+            self.hub.refused(self, outcome)
             return
         self.hub.finished(self, endpoint, target, outcome)
 
@@ -248,6 +271,9 @@ class Exchange(asyncio.Protocol):
         self.deadline = self.hub.tick + self.hub.config.keepalive_s
         self.status = self.sent_bytes = 0
         self.first_at = 0.0
+        self.front = self.tail = b""
+        self.stream = self.tokens = None
+        self.retried = 0
         self._out_payload = None
         if self._reading_paused:
             self.resume_body()

@@ -5,6 +5,7 @@ decisions themselves, HTTP. Built by `main`; used by connections and by the cont
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -23,6 +24,7 @@ from moorage.gateway.config import GatewayConfig
 from moorage.gateway.heads import RequestReader, ResponseReader
 from moorage.gateway.measures import Ring, Stats
 from moorage.gateway.own import OwnPaths
+from moorage.gateway.tokens import Stream, Tokens, told_by_body
 from moorage.gateway.upstream import Pool, UpstreamConnection
 from moorage.gateway.watching import compare
 
@@ -60,8 +62,9 @@ class Hub:
     ) -> None:
         self.config = config
         self.loop = loop
-        self.time: Callable[[], float] = loop.time
-        self.tick = loop.time()
+        self.time: Callable[[], float] = time.monotonic
+        """the loop's own clock, which tells whole milliseconds only, read anew"""
+        self.tick = self.time()
         self.log = log
         self.router = Router(seed, self.tick)
         self.clients: set[ClientConnection] = set()
@@ -146,17 +149,17 @@ class Hub:
         now = self.time()
         started = client.started
         sent_at, first_at = client.sent_at, client.first_at
-        queued_ms = ((sent_at if target is not None else now) - started) * 1000.0
-        first_ms = (first_at - started) * 1000.0 if first_at else None
-        total_ms = (now - started) * 1000.0
-        stats = self.stats.get(endpoint)
-        if stats is None:
-            stats = self.stats[endpoint] = Stats()
-        stats.count(client.status, queued_ms, first_ms, total_ms, client.sent_bytes)
-        if outcome == "cut":
-            stats.cut += 1
-        elif outcome == "client_gone":
-            stats.client_gone += 1
+        stream = client.stream
+        if stream is not None:
+            first_at = stream.first_at or first_at
+        queued_s = (sent_at if target is not None else now) - started
+        first_s = first_at - started if first_at else None
+        total_s = now - started
+        stats = self.stats.get(endpoint) or self._stats(endpoint)
+        stats.count(target, client.status, outcome, queued_s=queued_s, first_s=first_s, total_s=total_s)
+        stats.bytes += client.sent_bytes
+        stats.retried += client.retried
+        tokens = self._tokens(client, stats)
         if target is not None:
             self._count_revision(client, target.revision, outcome, now)
         generation = self.router.generation
@@ -164,14 +167,18 @@ class Hub:
             (
                 client.request_id,
                 endpoint.route.name,
+                endpoint.route.name,
                 generation.number if generation else 0,
                 target.spec if target is not None else None,
-                queued_ms,
-                first_ms,
-                total_ms,
+                queued_s,
+                first_s,
+                total_s,
                 client.status,
                 client.sent_bytes,
                 outcome,
+                tokens,
+                None,
+                client.retried,
             )
         )
         if target is not None:
@@ -180,6 +187,21 @@ class Hub:
                 self.carry_out(releases)
             if endpoint.leaving and not target.in_flight and target in endpoint.leaving:
                 self.on_demand()  # its end is waited for
+
+    def watch_stream(self, client: "Exchange") -> Stream:
+        """An answer of events begins."""
+        endpoint = client.endpoint
+        assert endpoint is not None
+        return Stream(self.time, (self.stats.get(endpoint) or self._stats(endpoint)).gaps)
+
+    def refused(self, client: "Exchange", outcome: str) -> None:
+        """A request ended before its endpoint was known."""
+        self.unrouted += 1
+        taken_s = self.time() - client.started
+        generation = self.router.generation
+        number = generation.number if generation else 0
+        told = (client.status, client.sent_bytes, outcome, None, None, 0)
+        self.ring.add((client.request_id, "", "", number, None, None, None, taken_s, *told))
 
     def carry_out(self, releases: Sequence[Release]) -> None:
         """Act on what the core decided for held requests."""
@@ -202,6 +224,8 @@ class Hub:
         known = set(self.router.endpoints())
         for endpoint in [endpoint for endpoint in self.stats if endpoint not in known]:
             del self.stats[endpoint]
+        for endpoint, stats in self.stats.items():
+            stats.forget([t for t in stats.replicas if t not in listed and t not in endpoint.leaving])
         self.carry_out(releases)
         return True
 
@@ -237,6 +261,25 @@ class Hub:
             self.drained.set()
 
     # --- inside --------------------------------------------------------------------------------------------------
+
+    def _stats(self, endpoint: EndpointState) -> Stats:
+        stats = self.stats[endpoint] = Stats()
+        return stats
+
+    def _tokens(self, client: "Exchange", stats: Stats) -> Tokens | None:
+        """What the answer says of its tokens, counted."""
+        stream = client.stream
+        if stream is not None:
+            tokens = stream.tokens()
+            stats.gaps_s += stream.last_at - stream.first_at
+        elif client.tail and client.first_at:
+            tokens = told_by_body(client.tail, client.front)
+        else:
+            return None
+        client.tokens = tokens
+        if tokens is not None:
+            stats.count_tokens(tokens)
+        return tokens
 
     def _count_revision(self, client: "Exchange", revision: RevisionState, outcome: str, now: float) -> None:
         traffic = revision.traffic

@@ -1,52 +1,69 @@
 """What the gateway counts, and the bounded ring that attributes single requests.
 
-Here: integers and tuples, cheap enough for every request; text is made only when asked for. Labels are endpoint
-names of the table, so they are bounded. Called by `frontend`, `own` and `hub`.
+Here: integers and tuples, cheap enough for every request; text is made only when asked for (`exposition`). What is
+counted by replica lives as long as the replica is in the table or still answers, so that series are few and end.
+Called by `hub`, `own` and `exposition`.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from moorage.decide.serving.routes import EndpointState, RevisionState, TargetSpec
+from moorage.decide.serving.routes import TargetSpec, TargetState
+from moorage.gateway.tokens import GAP_BOUNDS_S, Tokens
 from moorage.wire.routing import RequestRecord
 
-_BUCKETS = 64
-"""Bucket i holds times below 2^i ms; more than any clock can fill, so that counting needs no limit."""
-_BUCKETS_SHOWN = 20
+BOUNDS_S: Final = GAP_BOUNDS_S
+_BUCKETS: Final = len(BOUNDS_S) + 1
+_NAME_MAX: Final = 200
+_FAILED: Final = frozenset(("cut", "upstream_error"))
 
 
 class Record(NamedTuple):
-    """One finished request; times in milliseconds, None where that step was not reached."""
+    """One finished request; times in seconds, None where that step was not reached."""
 
     request_id: bytes
     endpoint: str
+    """as the client named it where that is known"""
+    deployment: str
     generation: int
     target: TargetSpec | None
-    queued_ms: float | None
-    ttft_ms: float | None
-    total_ms: float
+    queued_s: float | None
+    first_s: float | None
+    total_s: float
     status: int
     bytes: int
     outcome: str
+    tokens: Tokens | None
+    key: str | None
+    retried: int
 
     def to_wire(self) -> RequestRecord:
         """As the API gives it."""
         target = self.target
         return RequestRecord(
             request_id=self.request_id.decode("ascii"),
-            endpoint=self.endpoint,
+            endpoint=self.endpoint[:_NAME_MAX],
+            deployment=self.deployment or None,
             generation=self.generation,
             revision=target.revision if target else None,
             replica=target.replica if target else None,
             worker=(target.worker or None) if target else None,
             machine=(target.machine or None) if target else None,
-            queued_ms=self.queued_ms,
-            ttft_ms=self.ttft_ms,
-            total_ms=self.total_ms,
+            queued_ms=_ms(self.queued_s),
+            ttft_ms=_ms(self.first_s),
+            total_ms=_ms(self.total_s),
             status=self.status or None,
             bytes=self.bytes,
             outcome=self.outcome,
+            tokens=self.tokens.to_wire() if self.tokens is not None else None,
+            key=self.key,
+            retried=self.retried or None,
         )
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000.0, 3)
 
 
 class Ring:
@@ -71,127 +88,126 @@ class Ring:
         return None if found is None else Record._make(found)
 
 
-class Stats:
-    """Counters of one endpoint."""
+class ReplicaStats:
+    """Counters of one replica, as clients met it."""
 
-    __slots__ = ("bytes", "client_gone", "cut", "first", "queued", "statuses", "total", "total_ms")
+    __slots__ = ("errors", "first", "first_s", "requests", "total", "total_s")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.errors = 0
+        """answers of the 500s, cut ones, and requests that got none"""
+        self.first = [0] * _BUCKETS
+        self.first_s = 0.0
+        self.total = [0] * _BUCKETS
+        self.total_s = 0.0
+
+
+class Stats:
+    """Counters of one endpoint at one deployment."""
+
+    __slots__ = (
+        "bytes",
+        "client_gone",
+        "completion_tokens",
+        "counted_tokens",
+        "cut",
+        "first",
+        "first_s",
+        "gaps",
+        "gaps_s",
+        "limited",
+        "prompt_tokens",
+        "queued",
+        "queued_s",
+        "replicas",
+        "retried",
+        "statuses",
+        "total",
+        "total_s",
+        "tunnels",
+        "waited",
+    )
 
     def __init__(self) -> None:
         self.statuses = [0] * 6
+        """by the first digit; 0: no answer"""
         self.total = [0] * _BUCKETS
+        self.total_s = 0.0
         self.first = [0] * _BUCKETS
+        self.first_s = 0.0
         self.queued = [0] * _BUCKETS
-        self.total_ms = 0.0
+        self.queued_s = 0.0
+        self.gaps = [0] * _BUCKETS
+        """between the parts of streams"""
+        self.gaps_s = 0.0
         self.bytes = 0
         self.cut = 0
         self.client_gone = 0
+        self.waited = 0
+        self.limited = 0
+        self.retried = 0
+        self.tunnels = 0
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+        self.counted_tokens = 0
+        """of streams that told no usage"""
+        self.replicas: dict[TargetState, ReplicaStats] = {}
 
-    def count(self, status: int, queued_ms: float, first_ms: float | None, total_ms: float, size: int) -> None:
-        """One finished request; the bucket is the bit length of its milliseconds."""
+    def count(
+        self,
+        target: TargetState | None,
+        status: int,
+        outcome: str,
+        *,
+        queued_s: float,
+        first_s: float | None,
+        total_s: float,
+    ) -> None:
+        """One finished request; times in seconds."""
         self.statuses[status // 100] += 1
-        self.total[int(total_ms).bit_length()] += 1
-        self.queued[int(queued_ms).bit_length()] += 1
-        if first_ms is not None:
-            self.first[int(first_ms).bit_length()] += 1
-        self.total_ms += total_ms
-        self.bytes += size
+        at_total = bisect_left(BOUNDS_S, total_s)
+        self.total[at_total] += 1
+        self.total_s += total_s
+        self.queued[bisect_left(BOUNDS_S, queued_s) if queued_s else 0] += 1
+        self.queued_s += queued_s
+        at_first = -1
+        if first_s is not None:
+            at_first = bisect_left(BOUNDS_S, first_s)
+            self.first[at_first] += 1
+            self.first_s += first_s
+        if outcome == "cut":
+            self.cut += 1
+        elif outcome == "client_gone":
+            self.client_gone += 1
+        if status == 429:
+            self.limited += 1
+        if target is None:
+            return
+        if queued_s > 0.0:
+            self.waited += 1
+        replica = self.replicas.get(target)
+        if replica is None:
+            replica = self.replicas[target] = ReplicaStats()
+        replica.requests += 1
+        replica.total[at_total] += 1
+        replica.total_s += total_s
+        if first_s is not None:
+            replica.first[at_first] += 1
+            replica.first_s += first_s
+        if status >= 500 or outcome in _FAILED:
+            replica.errors += 1
 
+    def count_tokens(self, tokens: Tokens) -> None:
+        """What one answer took and gave."""
+        if tokens.prompt is not None:
+            self.prompt_tokens += tokens.prompt
+        if tokens.counted:
+            self.counted_tokens += tokens.completion or 0
+        elif tokens.completion is not None:
+            self.completion_tokens += tokens.completion
 
-def _histogram(name: str, label: str, counts: list[int]) -> Iterable[str]:
-    seen = 0
-    for index, count in enumerate(counts[:_BUCKETS_SHOWN]):
-        seen += count
-        yield f'{name}_bucket{{{label},le="{2**index / 1000:g}"}} {seen}'
-    yield f'{name}_bucket{{{label},le="+Inf"}} {sum(counts)}'
-    yield f"{name}_count{{{label}}} {sum(counts)}"
-
-
-def _revision_lines(revision: RevisionState, label: str) -> Iterable[str]:
-    """Of those in the table or still answering, so that the series are few and end."""
-    label = f'{label},revision="{revision.label}"'
-    seen = revision.traffic
-    for status_class, count in enumerate(seen.statuses):
-        if count:
-            yield f'moorage_gateway_revision_requests_total{{{label},code="{status_class}xx"}} {count}'
-    counts = {
-        "cut": seen.cut,
-        "client_gone": seen.client_gone,
-        "unreachable": seen.unreachable,
-        "passed_over": seen.passed_over,
-        "copies": seen.copies,
-        "copies_dropped": seen.copies_dropped,
-    }
-    for name, count in counts.items():
-        yield f"moorage_gateway_revision_{name}_total{{{label}}} {count}"
-
-
-_HEAD = """\
-# HELP moorage_gateway_requests_total Requests answered, by status class.
-# TYPE moorage_gateway_requests_total counter
-# HELP moorage_gateway_in_flight Requests at replicas now.
-# TYPE moorage_gateway_in_flight gauge
-# HELP moorage_gateway_held Requests waiting now.
-# TYPE moorage_gateway_held gauge
-# HELP moorage_gateway_cut_total Answers cut because the replica died in the middle.
-# TYPE moorage_gateway_cut_total counter
-# HELP moorage_gateway_client_gone_total Requests whose client left first.
-# TYPE moorage_gateway_client_gone_total counter
-# HELP moorage_gateway_response_bytes_total Body bytes sent to clients.
-# TYPE moorage_gateway_response_bytes_total counter
-# HELP moorage_gateway_request_seconds From the request's head to the answer's end.
-# TYPE moorage_gateway_request_seconds histogram
-# HELP moorage_gateway_first_byte_seconds From the request's head to the answer's head.
-# TYPE moorage_gateway_first_byte_seconds histogram
-# HELP moorage_gateway_queued_seconds From the request's head to its sending.
-# TYPE moorage_gateway_queued_seconds histogram
-# HELP moorage_gateway_revision_requests_total Requests that a replica of the revision got, by status class (0xx: none).
-# TYPE moorage_gateway_revision_requests_total counter
-# HELP moorage_gateway_revision_cut_total Answers of the revision that were cut.
-# TYPE moorage_gateway_revision_cut_total counter
-# HELP moorage_gateway_revision_client_gone_total Requests at the revision whose client left first.
-# TYPE moorage_gateway_revision_client_gone_total counter
-# HELP moorage_gateway_revision_unreachable_total Connects to its replicas that failed.
-# TYPE moorage_gateway_revision_unreachable_total counter
-# HELP moorage_gateway_revision_passed_over_total Requests of its share that the active revision answered.
-# TYPE moorage_gateway_revision_passed_over_total counter
-# HELP moorage_gateway_revision_copies_total Copies of requests sent to it.
-# TYPE moorage_gateway_revision_copies_total counter
-# HELP moorage_gateway_revision_copies_dropped_total Copies left out: too many under way, too long, or no free replica.
-# TYPE moorage_gateway_revision_copies_dropped_total counter
-# HELP moorage_gateway_generation Number of the routing table in use.
-# TYPE moorage_gateway_generation gauge
-# HELP moorage_gateway_clients Client connections open.
-# TYPE moorage_gateway_clients gauge
-# HELP moorage_gateway_control_up Whether the control plane answers.
-# TYPE moorage_gateway_control_up gauge
-"""
-
-
-def prometheus(
-    endpoints: Iterable[tuple[EndpointState, Stats | None]], generation: int, clients: int, control_up: bool
-) -> str:
-    """The text of `/metrics`."""
-    out = [
-        f"moorage_gateway_generation {generation}",
-        f"moorage_gateway_clients {clients}",
-        f"moorage_gateway_control_up {int(control_up)}",
-    ]
-    for endpoint, stats in endpoints:
-        label = f'namespace="{endpoint.route.namespace}",endpoint="{endpoint.route.name}"'
-        out.append(f"moorage_gateway_in_flight{{{label}}} {endpoint.in_flight}")
-        out.append(f"moorage_gateway_held{{{label}}} {len(endpoint.waiting)}")
-        for revision in endpoint.revisions.values():
-            out.extend(_revision_lines(revision, label))
-        if stats is None:
-            continue
-        for status_class, count in enumerate(stats.statuses):
-            if count:
-                out.append(f'moorage_gateway_requests_total{{{label},code="{status_class}xx"}} {count}')
-        out.append(f"moorage_gateway_cut_total{{{label}}} {stats.cut}")
-        out.append(f"moorage_gateway_client_gone_total{{{label}}} {stats.client_gone}")
-        out.append(f"moorage_gateway_response_bytes_total{{{label}}} {stats.bytes}")
-        out.extend(_histogram("moorage_gateway_request_seconds", label, stats.total))
-        out.append(f"moorage_gateway_request_seconds_sum{{{label}}} {stats.total_ms / 1000:.6f}")
-        out.extend(_histogram("moorage_gateway_first_byte_seconds", label, stats.first))
-        out.extend(_histogram("moorage_gateway_queued_seconds", label, stats.queued))
-    return _HEAD + "\n".join(out) + "\n"
+    def forget(self, gone: Iterable[TargetState]) -> None:
+        """These replicas left the table and answer nobody any more: their series end."""
+        for target in gone:
+            self.replicas.pop(target, None)

@@ -8,10 +8,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from moorage.decide.serving.routes import EndpointState
-from moorage.gateway import answers
+from moorage.gateway import answers, exposition
 from moorage.gateway.fields import value_of
 from moorage.gateway.heads import RequestHead
-from moorage.gateway.measures import prometheus
 
 if TYPE_CHECKING:
     from moorage.gateway.hub import Hub
@@ -45,7 +44,7 @@ class OwnPaths:
                 return _error(503, "not_ready", "no routing table yet")
             return 200, "text/plain", b"ok\n"
         if path == "/metrics":
-            return self._metrics()
+            return self._metrics(value_of(head.lines, b"accept") or b"")
         if path.startswith("/moorage/"):
             return self._attribution(head)
         return self._models(path)
@@ -60,14 +59,24 @@ class OwnPaths:
             return _error(404, "model_not_found", f"The model `{name}` does not exist or you do not have access to it.")
         return _json(_model(endpoint))
 
-    def _metrics(self) -> Answer:
+    def _metrics(self, accept: bytes) -> Answer:
+        text = exposition.prometheus(self._seen())
+        if b"application/openmetrics-text" in accept:
+            return 200, exposition.OPEN_CONTENT_TYPE, exposition.openmetrics(text).encode()
+        return 200, exposition.CONTENT_TYPE, text.encode()
+
+    def _seen(self) -> exposition.Seen:
         hub = self._hub
         generation = hub.router.generation
-        pairs = [(endpoint, hub.stats.get(endpoint)) for endpoint in hub.router.endpoints()]
-        text = prometheus(
-            pairs, generation.number if generation else 0, len(hub.clients), hub.router.control_lost_at is None
+        return exposition.Seen(
+            generation=generation.number if generation else 0,
+            clients=len(hub.clients),
+            control_up=hub.router.control_lost_at is None,
+            unrouted=hub.unrouted,
+            endpoints=list(hub.router.endpoints()),
+            counted=[(e.route.namespace, e.route.name, e.route.name, stats) for e, stats in hub.stats.items()],
+            now=hub.time(),
         )
-        return 200, "text/plain; version=0.0.4", text.encode()
 
     def _attribution(self, head: RequestHead) -> Answer:
         if not hmac.compare_digest(value_of(head.lines, b"authorization") or b"", self._bearer):

@@ -306,6 +306,9 @@ class RequestRecord(Message):
     """name of the key that the client showed"""
     deployment: str | None = None
     tokens: dict[str, int] | None = None
-    """{prompt, completion} as the answer told them"""
+    """{prompt, completion} as the answer told them; {counted} the events with content of a stream that told none"""
+    retried: int | None = None
+    """how often it was sent once more, because a kept connection turned out closed"""
     outcome: str | None = None
-    """ok, refused, cut (the replica died in the middle), client_gone or upstream_error"""
+    """ok, refused, cut (the replica died in the middle), client_gone or upstream_error; of one that has not ended:
+    held (it waits) or in_flight"""

@@ -207,5 +207,5 @@ async def test_metrics_count_by_endpoint(rig: Rig, server: ModelServer) -> None:
     for _ in range(3):
         await rig.ask(post())
     text = (await rig.ask(get("/metrics"))).body.decode()
-    assert 'moorage_gateway_requests_total{namespace="default",endpoint="m",code="2xx"} 3' in text
+    assert 'moorage_gateway_requests_total{namespace="default",endpoint="m",deployment="m",code="2xx"} 3' in text
     assert 'moorage_gateway_in_flight{namespace="default",endpoint="m"} 0' in text
