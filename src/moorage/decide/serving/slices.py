@@ -78,6 +78,20 @@ class Kept:
     left: Mapping[Of, int] = field(default_factory=dict)
 
 
+def outgrown(disk: Kept | None, kept: Kept | None) -> bool:
+    """Whether what is on disk counts less than what is so, and must be written before anything more is told.
+
+    What counts more than it should is safe: it is corrected in time.
+    """
+    if kept is None or disk is None:
+        return kept is not None
+    return (
+        disk.incarnation != kept.incarnation
+        or any(disk.counted.get(of, 0) < amount for of, amount in kept.counted.items())
+        or any(disk.left.get(of, 0) < amount for of, amount in kept.left.items())
+    )
+
+
 @dataclass(slots=True)
 class _Part:
     """A gateway's part of one limit."""
