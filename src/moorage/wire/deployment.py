@@ -160,7 +160,12 @@ class Rollout(Part):
 
 
 class Gateway(Part):
-    """Limits of the deployment's endpoint; `max_in_flight` per replica, `max_queue` in all."""
+    """How gateways treat requests for it; `max_in_flight` per replica, `max_queue` in all.
+
+    `affinity`: requests of one session, or with one beginning, go to one replica while it has room.
+    `retry`: which requests are sent once more when a kept connection turned out closed before a byte of the answer.
+    `hold_comments`: a request that streams and waits for longer gets its head and a comment, and one each time again.
+    """
 
     max_in_flight: AtLeastOne = 16
     max_queue: Count = 100
@@ -169,6 +174,15 @@ class Gateway(Part):
     connect_timeout: Duration = 2.0
     first_byte_timeout: Duration = 600.0
     affinity: Literal["none", "prefix", "session"] = "none"
+    retry: Literal["never", "idempotent", "always"] = "idempotent"
+    hold_comments: Duration | None = None
+
+    @field_validator("hold_comments")
+    @classmethod
+    def _not_without_pause(cls, value: float | None) -> float | None:
+        if value is not None and value < 1:
+            raise ValueError("hold_comments is the time between two comments: 1s or more, such as 15s")
+        return value
 
 
 class Deployment(Document):

@@ -17,13 +17,16 @@ Token = Hashable
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The endpoint's limits; seconds and counts."""
+    """The endpoint's limits; seconds and counts. `affinity` and `retry` as in the routing messages."""
 
     max_in_flight: int = 16
     max_queue: int = 100
     queue_timeout_s: float = 60.0
     connect_timeout_s: float = 2.0
     first_byte_timeout_s: float = 600.0
+    affinity: str = "none"
+    retry: str = "idempotent"
+    hold_comments_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
