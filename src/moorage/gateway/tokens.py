@@ -43,6 +43,7 @@ _CHUNK_LINE = re.compile(rb"\r\n[0-9A-Fa-f]{1,15}(?:;[^\r\n]*)?\r\n")
 _CONTENT = re.compile(
     rb'"(?:content|text|reasoning_content|reasoning|arguments|thinking|partial_json|delta)"\s*:\s*"(?!")'
 )
+_new = tuple.__new__
 _DECODER = json.JSONDecoder()
 _NUMBER_MAX = 10**12
 
@@ -80,10 +81,11 @@ def told_by_body(tail: bytes, front: bytes = b"") -> Tokens | None:
             # what closes: the usage itself, and the answer
             if tail.count(b"}", end) - tail.count(b"{", end) == 2:
                 return _flat(found)
-        found_slowly = _searched(tail, (1,))
-        if found_slowly is not None:
-            return found_slowly
-    if front and b'"usage"' in front[:TAIL_BYTES]:
+    if at > 0 or b"\r\n" in tail:  # the end of a chunk may cut the word itself
+        searched = _searched(tail, (1,))
+        if searched is not None:
+            return searched
+    if front is not tail and b'"usage"' in front[:TAIL_BYTES]:
         return _in_front(front[:TAIL_BYTES])
     return None
 
@@ -183,8 +185,10 @@ def _bare(events: list[bytes]) -> int:
 
 
 def _flat(found: re.Match[bytes]) -> Tokens:
-    prompt, completion, completion_first, prompt_second = found.groups()
-    return Tokens(int(prompt or prompt_second), int(completion or completion_first))
+    # Not by the class's own constructor, which is a function in Python and costs as much as all of this.
+    if found.lastindex == 2:
+        return _new(Tokens, (int(found[1]), int(found[2]), False))
+    return _new(Tokens, (int(found[4]), int(found[3]), False))
 
 
 def _searched(tail: bytes, levels: tuple[int, ...]) -> Tokens | None:
