@@ -306,7 +306,7 @@ def test_a_gateway_that_asks_alone_gets_the_whole_limit_within_bounded_time(reso
     lone = world.gateways[0]
     if not lone.alive:
         lone.start(world.now)
-    world.busy, world.faults = 5.0, False
+    world.busy, world.pace, world.faults = 30.0, 1.0, False
     until = world.now + HOLD_S + 2 * WINDOW_S + 60.0
     while world.now < until and lone.limit.share != world.most:
         world.step(asking=[lone])
