@@ -11,7 +11,7 @@ a value has no control characters. So every parser behind us reads the same line
 import re
 from collections.abc import Callable, Sequence
 
-from moorage.gateway.shapes import Fields, Shape
+from moorage.gateway.shapes import Asks, Fields, Shape
 
 CHUNKED = -1
 UNFRAMED = -2
@@ -29,28 +29,38 @@ _USUAL_WORDS = frozenset((b"keep-alive", b"close", b"upgrade", b"te"))
 _NEVER_NAMED = frozenset((b"content-length", b"transfer-encoding", b"host", b"authorization", b"content-type"))
 """Lines that frame or address the message stay whatever Connection says, else a client could take them away."""
 
-_PLAIN, _LENGTH, _CODING, _HOST, _ORIGIN = 0, 1, 2, 3, 4
+_PLAIN, _LENGTH, _CODING, _HOST, _ORIGIN, _TYPE = 0, 1, 2, 3, 4, 5
 # From here on the line ends at this hop.
-_HOP, _CONNECTION, _EXPECT, _REQUEST_ID, _REVISION = 5, 6, 7, 8, 9
+_HOP, _CONNECTION, _EXPECT, _REQUEST_ID, _REVISION, _ENDPOINT, _UPGRADE = 6, 7, 8, 9, 10, 11, 12
+_OF_ONE_VALUE = frozenset((_REVISION, _ENDPOINT, _UPGRADE))
+"""Two different values are one that there is not."""
+_FORMS = (b"multipart/", b"application/x-www-form-urlencoded")
+_PROTOCOL = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z/-]+")
+_NEVER_UPGRADED = (b"h2", b"http", b"tls", b"ssl")
+"""Protocols that this hop would have to speak: what runs inside would be requests that nobody here read."""
+_OURS = b"x-moorage-"
 _KINDS = {
     b"content-length": _LENGTH,
     b"transfer-encoding": _CODING,
     b"host": _HOST,
     b"origin": _ORIGIN,
+    b"content-type": _TYPE,
     b"connection": _CONNECTION,
     b"expect": _EXPECT,
     b"x-request-id": _REQUEST_ID,
     b"x-moorage-revision": _REVISION,
+    b"x-moorage-endpoint": _ENDPOINT,
     b"keep-alive": _HOP,
     b"proxy-connection": _HOP,
     b"proxy-authorization": _HOP,
     b"proxy-authenticate": _HOP,
     b"te": _HOP,
-    b"upgrade": _HOP,
+    b"upgrade": _UPGRADE,
+    b"http2-settings": _HOP,
 }
 
 _Meaning = tuple[int, int, bytes, frozenset[bytes]]
-"""Kind, number (a length), text (an expectation, an id, a host, an origin, a revision), words (of Connection)."""
+"""Kind, number (a length), text (the value of those where it matters), words (of Connection)."""
 
 Judge = Callable[[Sequence[bytes], Sequence[bytes]], None]
 """Told the values of a head's Host lines and of its Origin lines; raises `BadHead` to refuse it."""
@@ -71,12 +81,14 @@ class FieldReader:
 
     Args:
         judge: who may ask; None lets everybody.
+        answers: whether these are heads of answers, in which lines named X-Moorage-… are ours to write.
     """
 
-    __slots__ = ("_judge", "_notable", "_plain", "_shapes")
+    __slots__ = ("_answers", "_judge", "_notable", "_plain", "_shapes")
 
-    def __init__(self, judge: Judge | None = None) -> None:
+    def __init__(self, judge: Judge | None = None, *, answers: bool = False) -> None:
         self._judge = judge
+        self._answers = answers
         self._shapes: dict[bytes, Shape] = {}
         self._plain: set[bytes] = set()
         self._notable: dict[bytes, _Meaning] = {}
@@ -104,7 +116,7 @@ class FieldReader:
     def _learn_shape(self, first: bytes, lines: list[bytes], fields: Fields, known: Shape | None) -> None:
         if sum(map(len, lines)) + len(first) > _SHAPE_BYTES_MAX:
             return
-        kinds = [_KINDS.get(line.partition(b":")[0].lower(), _PLAIN) for line in lines]
+        kinds = [self._kind(line.partition(b":")[0].lower()) for line in lines]
         stopping = [at for at, kind in enumerate(kinds) if kind >= _HOP]
         if any(kinds[at] in {_EXPECT, _REQUEST_ID} for at in stopping) or not fields[3] <= _USUAL_WORDS:
             return
@@ -137,22 +149,33 @@ class FieldReader:
                 hosts.append(text)
             elif kind == _ORIGIN:
                 origins.append(text)
+            elif kind == _TYPE:
+                told[kind] = told[kind] + b", " + text if kind in told else text
             else:
                 stopping.append(line)
                 if kind == _CONNECTION:
                     words = words | named if words else named
                 elif text or kind == _EXPECT:
-                    # two different revisions are one that there is not
-                    told[kind] = told[kind] + b", " + text if kind == _REVISION and kind in told else text
+                    told[kind] = told[kind] + b", " + text if kind in _OF_ONE_VALUE and kind in told else text
         if framings > 1:
             raise BadHead(400, "the body's length is said more than once")
         if self._judge is not None and len(hosts) < 2:  # with two, whoever asks is refused as malformed
             self._judge(hosts, origins)
         kept = _kept(lines, frozenset(stopping), words) if stopping else None
-        return kept, length, len(hosts), words, told.get(_EXPECT), told.get(_REQUEST_ID), told.get(_REVISION)
+        asks = _asks(told, words) if told else None
+        return kept, length, len(hosts), words, told.get(_EXPECT), told.get(_REQUEST_ID), told.get(_REVISION), asks
+
+    def _kind(self, name: bytes) -> int:
+        """Of a name in lower case."""
+        kind = _KINDS.get(name, _PLAIN)
+        return _HOP if kind == _PLAIN and self._answers and name.startswith(_OURS) else kind
 
     def _learn(self, line: bytes) -> _Meaning:
-        meaning = _meaning(line)
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise BadHead(400, "malformed header line")
+        name, value = found.groups()
+        meaning = _meaning(self._kind(name.lower()), value.rstrip(b" \t"))
         if len(line) > _KNOWN_BYTES_MAX:
             return meaning
         if len(self._plain) + len(self._notable) >= _KNOWN_LINES_MAX:
@@ -186,15 +209,17 @@ def without(lines: Sequence[bytes], names: frozenset[bytes]) -> list[bytes]:
     return [line for line in lines if line.partition(b":")[0].lower() not in names]
 
 
-def _meaning(line: bytes) -> _Meaning:
-    found = _LINE.fullmatch(line)
-    if found is None:
-        raise BadHead(400, "malformed header line")
-    name, value = found.groups()
-    kind = _KINDS.get(name.lower(), _PLAIN)
-    if kind == _PLAIN:
+def _asks(told: dict[int, bytes], words: frozenset[bytes]) -> Asks | None:
+    endpoint, form = told.get(_ENDPOINT, b""), told.get(_TYPE, b"")
+    upgrade = told.get(_UPGRADE, b"") if b"upgrade" in words else b""
+    if not _PROTOCOL.fullmatch(upgrade) or upgrade.startswith(_NEVER_UPGRADED):
+        upgrade = b""
+    return Asks(endpoint, form, upgrade) if endpoint or form or upgrade else None
+
+
+def _meaning(kind: int, value: bytes) -> _Meaning:
+    if kind == _PLAIN or (kind == _TYPE and not value.lower().startswith(_FORMS)):
         return _PLAIN_MEANING
-    value = value.rstrip(b" \t")
     if kind == _LENGTH:
         return _LENGTH, _length(value), b"", _NO_WORDS
     if kind == _CODING:
@@ -205,8 +230,8 @@ def _meaning(line: bytes) -> _Meaning:
         return _CONNECTION, 0, b"", frozenset(word.strip(b" \t") for word in value.lower().split(b","))
     if kind == _REQUEST_ID:
         return _REQUEST_ID, 0, value if _SANE_ID.fullmatch(value) else b"", _NO_WORDS
-    if kind == _REVISION:
-        return _REVISION, 0, value, _NO_WORDS
+    if kind in (_REVISION, _ENDPOINT, _TYPE):
+        return kind, 0, value, _NO_WORDS
     return kind, 0, value.lower(), _NO_WORDS
 
 

@@ -12,7 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import httptools
 
 from moorage.gateway.fields import CHUNKED, UNFRAMED, BadHead, FieldReader, Judge, without
-from moorage.gateway.shapes import Fields
+from moorage.gateway.shapes import Asks, Fields
 
 _CACHED_BYTES_MAX = 4096
 _CACHED_HEADS_MAX = 1024
@@ -51,7 +51,7 @@ class RequestLine(NamedTuple):
 class RequestHead(NamedTuple):
     """A client's head. `lines` go on after the request line; `length` is the body's bytes, -1 when chunked.
 
-    `revision`: the one that the request names, if it does.
+    `revision`: the one that the request names, if it does. `asks`: what few heads say, None where it says none of it.
     """
 
     line: RequestLine
@@ -61,15 +61,20 @@ class RequestHead(NamedTuple):
     expects_continue: bool
     request_id: bytes | None
     revision: str | None
+    asks: Asks | None = None
 
 
 class ResponseHead(NamedTuple):
-    """An upstream's head. `length`: bytes of the body, -1 chunked, -2 until the connection closes."""
+    """An upstream's head. `length`: bytes of the body, -1 chunked, -2 until the connection closes.
+
+    `upgrade`: the protocol to which it says that it switches.
+    """
 
     status: int
     head: bytes
     length: int
     keep_alive: bool
+    upgrade: bytes = b""
 
     def unchunked(self) -> bytes:
         """The head for a client that knows no chunks."""
@@ -132,7 +137,7 @@ class RequestReader:
 
 
 def _request(line: RequestLine, raw: bytes, start: int, fields: Fields) -> RequestHead:
-    kept, length, hosts, words, expect, request_id, revision = fields
+    kept, length, hosts, words, expect, request_id, revision, asks = fields
     lines = raw[start:-2] if kept is None else kept
     http10 = line.http10
     if hosts != 1:
@@ -149,7 +154,7 @@ def _request(line: RequestLine, raw: bytes, start: int, fields: Fields) -> Reque
     # Not by the class's own constructor, which is a function in Python and costs as much as all of this.
     continues = expect is not None and not http10
     named = None if revision is None else revision.decode("latin-1")
-    return _new(RequestHead, (line, lines, length, keep_alive, continues, request_id, named))
+    return _new(RequestHead, (line, lines, length, keep_alive, continues, request_id, named, asks))
 
 
 def _check_request_line(first: bytes) -> None:
@@ -223,7 +228,7 @@ class ResponseReader:
     __slots__ = ("_fields", "_firsts", "_heads")
 
     def __init__(self) -> None:
-        self._fields = FieldReader()
+        self._fields = FieldReader(answers=True)
         self._heads: Remembered[ResponseHead] = Remembered()
         self._firsts: Remembered[_StatusLine] = Remembered()
 
@@ -255,10 +260,11 @@ def _status_line(first: bytes) -> _StatusLine:
 
 
 def _response(line: _StatusLine, raw: bytes, start: int, fields: Fields) -> ResponseHead:
-    kept, length, _, words, _, _, _ = fields
+    kept, length, _, words, _, _, _, asks = fields
     lines = raw[start:-2] if kept is None else kept
     status = line.status
     if status in _NO_BODY_STATUSES or status < 200:
         length = 0
     keep_alive = b"close" not in words and (not line.http10 or b"keep-alive" in words)
-    return _new(ResponseHead, (status, line.line + lines, length, keep_alive))
+    upgrade = b"" if asks is None else asks.upgrade
+    return _new(ResponseHead, (status, line.line + lines, length, keep_alive, upgrade))

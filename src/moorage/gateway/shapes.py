@@ -11,12 +11,27 @@ can be holes.
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _HOLES_MAX = 8
 _LENGTH_DIGITS_MAX = 18
 
-Fields = tuple[bytes | None, int, int, frozenset[bytes], bytes | None, bytes | None, bytes | None]
+
+class Asks(NamedTuple):
+    """What few heads say; empty where a head does not.
+
+    - the endpoint that X-Moorage-Endpoint names
+    - a Content-Type that is a form
+    - in lower case, the protocol of an Upgrade that Connection names and that may pass here
+    """
+
+    endpoint: bytes
+    form: bytes
+    upgrade: bytes
+
+
+Fields = tuple[bytes | None, int, int, frozenset[bytes], bytes | None, bytes | None, bytes | None, Asks | None]
 """What the lines of a head say; a plain tuple, since two are made for every request.
 
 - the lines that go on, each with its line end; None when that is all of them
@@ -26,6 +41,7 @@ Fields = tuple[bytes | None, int, int, frozenset[bytes], bytes | None, bytes | N
 - the value of Expect, in lower case
 - the sender's X-Request-Id, if it is one that can be written into logs
 - the revision that X-Moorage-Revision names
+- what few heads say, None where it says none of it
 """
 
 
@@ -74,7 +90,7 @@ class Shape:
             filled[at] = held[at]
         if filled != held:
             return None
-        kept, length, hosts, words, expect, request_id, revision = self._fields
+        kept, length, hosts, words, expect, request_id, revision, asks = self._fields
         if self._length_at >= 0:
             digits = lines[self._length_at][self._length_start :]
             if not digits.isdigit() or len(digits) > _LENGTH_DIGITS_MAX:
@@ -86,7 +102,7 @@ class Shape:
                 del left[at]
             left.append(b"")
             kept = b"\r\n".join(left)
-        return kept, length, hosts, words, expect, request_id, revision
+        return kept, length, hosts, words, expect, request_id, revision, asks
 
     def holes_with(self, lines: Sequence[bytes]) -> frozenset[int] | None:
         """The holes of a shape that these lines have too; None when none would have."""
