@@ -38,6 +38,12 @@ class Leadership:
         self.lease: Lease | None = None
         """as last renewed"""
         self.since: float = 0.0
+        self._good_until = float("-inf")
+
+    @property
+    def certain(self) -> bool:
+        """Whether nobody else can lead now: the lease is held, and by this process's own clock it is not over."""
+        return self.fence is not None and self._clock.monotonic() < self._good_until
 
     async def lead(self, while_leading: Callable[[Fence], Awaitable[None]]) -> None:
         """Take the lease, run `while_leading` under it, and start over when it is lost. Runs until cancelled."""
@@ -57,6 +63,7 @@ class Leadership:
 
     async def _take(self) -> Lease | None:
         """The lease, under a generation that no earlier process of ours ever wrote under; None: try again."""
+        self._good_until = self._clock.monotonic() + TTL_S
         lease = await self._store.acquire(LEASE, self._owner, TTL_S)
         if lease is None:
             log.info("waiting for the control lease of another control plane")
@@ -79,7 +86,6 @@ class Leadership:
 
     async def _renew(self, lease: Lease) -> None:
         """Renew until it is lost. A store that cannot be reached is asked again for as long as the lease holds."""
-        good_until = self._clock.monotonic() + TTL_S
         wait_s = RENEW_S
         while True:
             await self._clock.sleep(wait_s)
@@ -87,18 +93,19 @@ class Leadership:
             try:
                 renewed = await self._store.acquire(LEASE, self._owner, TTL_S)
             except Exception:
-                if asked_at >= good_until:
+                if asked_at >= self._good_until:
                     raise
-                log.exception("cannot renew the control lease", left_s=round(good_until - asked_at, 1))
+                log.exception("cannot renew the control lease", left_s=round(self._good_until - asked_at, 1))
                 wait_s = RETRY_S
                 continue
             if renewed is None or renewed.generation != lease.generation:
                 raise Fenced("the control lease passed to another control plane")
             self.lease = renewed
-            good_until, wait_s = asked_at + TTL_S, RENEW_S
+            self._good_until, wait_s = asked_at + TTL_S, RENEW_S
 
     async def step_down(self) -> None:
         """Give the lease up at a clean stop, so that a successor need not wait."""
         lease = await self._store.acquire(LEASE, self._owner, TTL_S) if self.fence else None
         if lease is not None:
+            self._good_until = float("-inf")
             await self._store.release(lease)
