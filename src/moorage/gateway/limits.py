@@ -2,7 +2,7 @@
 
 Here: accounts (the limits of a namespace, a key and an endpoint together), admission, waiting for the ledger's answer,
 wants and slices of reports. Not here: counting (`spending`), texts and headers (`limit_answers`), the ledger itself
-(the control plane's). The front end asks `admit` where `active` is set, the hub calls `settle` at each request's end.
+(the control plane's). The front end asks `admit` where `active` is set, the hub calls `ended` at each request's end.
 
 A request is admitted by all of its limits or charged to none. One that lacks a share which the ledger may still give
 waits for its answer, for at most two seconds; the report goes out at once. Shares are kept to until `hold_s` less half
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from moorage.decide.serving.routes import Refuse
 from moorage.gateway import limit_answers
-from moorage.gateway.spending import IN_FLIGHT, REQUESTS, TOKENS, Account, Limit, Permit
+from moorage.gateway.spending import IN_FLIGHT, REQUESTS, TOKENS, Account, Limit, Permit, prompt_tokens
+from moorage.gateway.tokens import Tokens
 from moorage.wire.routing import Access, Binding, RateLimits, Slice, SliceWant
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Limited(Protocol):
     permit: Permit | None
     rate_lines: bytes
     """header lines of its answer"""
+    status: int
+    tokens: Tokens | None
 
     def admitted(self) -> None:
         """It waited, and may go on."""
@@ -156,14 +159,15 @@ class Limits:
         if not account.limits:
             return None
         now = self._hub.time()
-        tokens = 0
+        prompt = tokens = 0
         if account.tokens:
-            tokens = account.estimate(length if length >= 0 else sum(map(len, body)), _most_tokens(body))
+            prompt = prompt_tokens(length if length >= 0 else sum(map(len, body)))
+            tokens = prompt + (_most_tokens(body) or account.usual)
             for limit in account.tokens:
                 if tokens > limit.most:
                     refusal, request.rate_lines = limit_answers.too_large(limit, tokens)
                     return refusal
-        permit = Permit(account, tokens, now)
+        permit = Permit(account, tokens, prompt, now)
         short = account.lacking(tokens, now)
         if not short:
             self._admit(request, permit, now)
@@ -176,21 +180,19 @@ class Limits:
             limit.used_at = now
         return self._refusal(request, permit, short, now)
 
-    def settle(
-        self,
-        request: Limited,
-        permit: Permit,
-        *,
-        sent: bool,
-        failed: bool,
-        usage: tuple[int, int] | None = None,
-    ) -> None:
-        """A request with a permit is over; arguments as of `Permit.settle`."""
+    def ended(self, request: Limited, permit: Permit, outcome: str, *, sent: bool) -> None:
+        """A request with a permit is over.
+
+        Args:
+            outcome: as of its record.
+            sent: to a model server, whole or in part.
+        """
         request.permit = None
         if permit.waiting:
             self._waits_no_more(permit)
             return
-        permit.settle(self._hub.time(), sent=sent, failed=failed, usage=usage)
+        failed = request.status >= 400 or outcome == "upstream_error"
+        permit.settle(self._hub.time(), sent=sent, failed=failed, usage=permit.usage(request.tokens))
         if self._waiting and permit.account.in_flight:
             self._hub.loop.call_soon(self._look_again)
 

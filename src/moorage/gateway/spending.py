@@ -8,6 +8,8 @@ A window is exact to the second and never forgets early: an admission is counted
 
 from typing import Final
 
+from moorage.gateway.tokens import Tokens
+
 REQUESTS: Final = "requests_per_minute"
 TOKENS: Final = "tokens_per_minute"
 IN_FLIGHT: Final = "in_flight"
@@ -142,14 +144,10 @@ class Account:
         self.mean = float(_MEAN_FIRST)
         """tokens of its answers, a moving mean"""
 
-    def estimate(self, body_bytes: int, most_tokens: int) -> int:
-        """Tokens that a request is taken to cost until its answer tells.
-
-        Args:
-            body_bytes: length of its body.
-            most_tokens: that it lets be made; 0 where it does not say.
-        """
-        return max(1, body_bytes // _PROMPT_BYTES_PER_TOKEN + (most_tokens or int(self.mean)))
+    @property
+    def usual(self) -> int:
+        """Tokens that an answer is taken to have where its request sets no bound."""
+        return int(self.mean)
 
     def learn(self, completion_tokens: int) -> None:
         """An answer told how many tokens it has."""
@@ -160,19 +158,26 @@ class Account:
         return [limit for limit in self.limits if limit.lacks(tokens if limit.resource == TOKENS else 1, now)]
 
 
+def prompt_tokens(body_bytes: int) -> int:
+    """Tokens that a request's body is taken to have."""
+    return max(1, body_bytes // _PROMPT_BYTES_PER_TOKEN)
+
+
 class Permit:
     """What a request holds of its limits, from before it is sent until it is over.
 
     Args:
         tokens: reserved.
+        prompt: of them, those of its body.
         since: when it came, monotonic seconds.
     """
 
-    __slots__ = ("account", "second", "since", "tokens", "waiting")
+    __slots__ = ("account", "prompt", "second", "since", "tokens", "waiting")
 
-    def __init__(self, account: Account, tokens: int, since: float) -> None:
+    def __init__(self, account: Account, tokens: int, prompt: int, since: float) -> None:
         self.account = account
         self.tokens = tokens
+        self.prompt = prompt
         self.since = since
         self.second = 0
         self.waiting = False
@@ -186,6 +191,12 @@ class Permit:
             limit.used_at = now
             if limit.window is not None:
                 limit.window.add(self.tokens if limit.resource == TOKENS else 1, now)
+
+    def usage(self, told: Tokens | None) -> tuple[int, int] | None:
+        """What its answer cost, of prompt and answer; None where the answer says nothing of it."""
+        if told is None or (told.prompt is None and told.completion is None):
+            return None
+        return self.prompt if told.prompt is None else told.prompt, told.completion or 0
 
     def settle(self, now: float, *, sent: bool, failed: bool, usage: tuple[int, int] | None) -> None:
         """The request is over.
