@@ -32,20 +32,21 @@ def document(
     content_type: str = "application/json",
     request_id: bytes = b"",
     retry_after_s: float | None = None,
+    lines: bytes = b"",
     close: bool = False,
     head_only: bool = False,
 ) -> bytes:
-    """A whole answer. `retry_after_s` is rounded up to seconds, as the header wants."""
+    """A whole answer. `retry_after_s` is rounded up to seconds, as the header wants; `lines` are more header lines."""
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:
         phrase = "Unknown"
-    lines = [f"HTTP/1.1 {status} {phrase}", f"Content-Type: {content_type}", f"Content-Length: {len(body)}"]
+    told = [f"HTTP/1.1 {status} {phrase}", f"Content-Type: {content_type}", f"Content-Length: {len(body)}"]
     if retry_after_s is not None:
-        lines.append(f"Retry-After: {max(1, ceil(retry_after_s))}")
+        told.append(f"Retry-After: {max(1, ceil(retry_after_s))}")
     if close:
-        lines.append("Connection: close")
-    head = "\r\n".join(lines).encode() + b"\r\n"
+        told.append("Connection: close")
+    head = "\r\n".join(told).encode() + b"\r\n" + lines
     if request_id:
         head += b"X-Request-Id: " + request_id + b"\r\n"
     return head + b"\r\n" + (b"" if head_only else body)

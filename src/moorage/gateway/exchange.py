@@ -16,6 +16,7 @@ from moorage.decide.serving.routes import EndpointState, Refuse, TargetState
 from moorage.gateway import answers
 from moorage.gateway.framing import ChunkCounter
 from moorage.gateway.heads import RequestHead, ResponseHead
+from moorage.gateway.spending import Permit
 from moorage.gateway.tokens import Stream, Tokens, tail_of
 from moorage.gateway.watching import StreamWatch, watch_of
 
@@ -62,6 +63,8 @@ class Exchange(asyncio.Protocol):
         "held",
         "held_until",
         "hub",
+        "permit",
+        "rate_lines",
         "request_id",
         "retried",
         "sent_at",
@@ -97,6 +100,9 @@ class Exchange(asyncio.Protocol):
         """first part and last bytes of any other answer"""
         self.tokens: Tokens | None = None
         self.retried = 0
+        self.permit: Permit | None = None
+        self.rate_lines = b""
+        """header lines that tell a limited client what is left"""
         self.held = False
         self.status = 0
         self.sent_bytes = 0
@@ -151,7 +157,7 @@ class Exchange(asyncio.Protocol):
         label = self.upstream.pool.label if self.upstream is not None else b""
         end = b"\r\nConnection: close\r\n\r\n" if self._closes else b"\r\n\r\n"
         self.sent_bytes = len(body)
-        self.transport.write(b"".join((own, label, b"X-Request-Id: ", self.request_id, end, body)))
+        self.transport.write(b"".join((own, label, self.rate_lines, b"X-Request-Id: ", self.request_id, end, body)))
 
     def forward(self, data: bytes) -> None:
         """More of the body came: pass it on as it is."""
@@ -224,6 +230,7 @@ class Exchange(asyncio.Protocol):
                 content_type=content_type,
                 request_id=self.request_id,
                 retry_after_s=retry_after_s,
+                lines=self.rate_lines,
                 close=close,
                 head_only=self.head.line.method == "HEAD",
             )
@@ -271,6 +278,7 @@ class Exchange(asyncio.Protocol):
         self.deadline = self.hub.tick + self.hub.config.keepalive_s
         self.status = self.sent_bytes = 0
         self.first_at = 0.0
+        self.rate_lines = b""
         self.front = self.tail = b""
         self.stream = self.tokens = None
         self.retried = 0

@@ -25,6 +25,7 @@ from moorage.gateway.skim import ModelSkimmer, Skimmed, leading_model, names_twi
 
 if TYPE_CHECKING:
     from moorage.gateway.hub import Hub
+    from moorage.gateway.limits import Limits
     from moorage.gateway.upstream import UpstreamConnection
 
 _PIPELINED_BYTES_MAX = 64 * 1024
@@ -254,7 +255,24 @@ class ClientConnection(Exchange):
             self._pending_bytes = len(part)
         elif self.head.expects_continue and self._phase == BODY and not self._pending:
             self.transport.write(answers.CONTINUE)
-        self.act(self.hub.router.arrive(endpoint, self, self.started, self.head.revision))
+        limits = self.hub.limits
+        if not limits.active or self._within(limits, endpoint):
+            self.act(self.hub.router.arrive(endpoint, self, self.started, self.head.revision))
+
+    def _within(self, limits: "Limits", endpoint: EndpointState) -> bool:
+        """Whether the limits let it go on; else it is refused, or waits for `admitted` or `refuse`."""
+        account = limits.account(endpoint.route.namespace, "", "")
+        refusal = limits.admit(self, account, self.head.length, self._pending)
+        if refusal is not None:
+            self.refuse(refusal)
+            return False
+        return self.permit is None or not self.permit.waiting
+
+    def admitted(self) -> None:
+        """It waited for a share of a limit, and has it."""
+        assert self.endpoint is not None
+        self.held = True  # until now
+        self.act(self.hub.router.arrive(self.endpoint, self, self.hub.time(), self.head.revision))
 
     def act(self, decision: Decision) -> None:
         """Do what the routing core decided, now or when a held request is let go."""

@@ -22,6 +22,7 @@ from moorage.decide.serving.routing import Router
 from moorage.gateway.callers import Callers
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.heads import RequestReader, ResponseReader
+from moorage.gateway.limits import Limits
 from moorage.gateway.measures import Ring, Stats
 from moorage.gateway.own import OwnPaths
 from moorage.gateway.tokens import Stream, Tokens, told_by_body
@@ -71,6 +72,7 @@ class Hub:
         self.copies: set[Copy] = set()
         self.stats: dict[EndpointState, Stats] = {}
         self.ring = Ring(config.records_max)
+        self.limits = Limits(self)
         self.own = OwnPaths(self, config.token)
         self.requests = RequestReader(Callers(config).judge)
         self.unrouted = 0
@@ -181,6 +183,9 @@ class Hub:
                 client.retried,
             )
         )
+        permit = client.permit
+        if permit is not None:
+            self.limits.ended(client, permit, outcome, sent=target is not None)
         if target is not None:
             releases = self.router.done(endpoint, target, now)
             if releases:
