@@ -100,7 +100,7 @@ def test_usage_before_the_data_is_found_as_well() -> None:
     body = json.dumps(raw).encode()
     assert read([body[:300], body[300:]]) == Tokens(8, None)
     deeper = json.dumps({"a": {"usage": {"prompt_tokens": 8, "completion_tokens": 1}}, "data": [0.5] * 5000}).encode()
-    assert read([deeper]) is None
+    assert read([deeper[:300], deeper[300:]]) is None
 
 
 def streamed(events: list[object], *, ends: str, chunked: bool) -> bytes:

@@ -149,7 +149,7 @@ class Exchange(asyncio.Protocol):
             if self.watch is not None:
                 self.watch.feed(body, self.first_at)
         if b"text/event-stream" in own:
-            self.stream = self.hub.watch_stream(self)
+            self.stream = self.hub.counts.watch_stream(self)
             if body:
                 self.stream.feed(body)
         else:
@@ -265,7 +265,7 @@ class Exchange(asyncio.Protocol):
             self.copy.give_up()
             self.copy = None
         if endpoint is None:
-            self.hub.refused(self, outcome)
+            self.hub.counts.refused(self, outcome, self.hub.router.generation)
             return
         self.hub.finished(self, endpoint, target, outcome)
 

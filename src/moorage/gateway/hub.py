@@ -14,20 +14,17 @@ from moorage.decide.serving.routes import (
     Generation,
     Held,
     Release,
-    RevisionState,
     RouteSpec,
     TargetState,
 )
 from moorage.decide.serving.routing import Router
 from moorage.gateway.callers import Callers
 from moorage.gateway.config import GatewayConfig
+from moorage.gateway.counting import Counts
 from moorage.gateway.heads import RequestReader, ResponseReader
 from moorage.gateway.limits import Limits
-from moorage.gateway.measures import Ring, Stats
 from moorage.gateway.own import OwnPaths
-from moorage.gateway.tokens import Stream, Tokens, told_by_body
 from moorage.gateway.upstream import Pool, UpstreamConnection
-from moorage.gateway.watching import compare
 
 if TYPE_CHECKING:
     from moorage.gateway.exchange import Exchange
@@ -70,12 +67,11 @@ class Hub:
         self.router = Router(seed, self.tick)
         self.clients: set[ClientConnection] = set()
         self.copies: set[Copy] = set()
-        self.stats: dict[EndpointState, Stats] = {}
-        self.ring = Ring(config.records_max)
+        self.counts = Counts(self.time, config.records_max)
+        self.ring = self.counts.ring
         self.limits = Limits(self)
         self.own = OwnPaths(self, config.token)
         self.requests = RequestReader(Callers(config).judge)
-        self.unrouted = 0
         self.draining = False
         self.drained = asyncio.Event()
         self.on_demand: Callable[[], None] = _nobody
@@ -149,40 +145,7 @@ class Hub:
     def finished(self, client: "Exchange", endpoint: EndpointState, target: TargetState | None, outcome: str) -> None:
         """A request ended: count it, attribute it, and let held ones go on its place."""
         now = self.time()
-        started = client.started
-        sent_at, first_at = client.sent_at, client.first_at
-        stream = client.stream
-        if stream is not None:
-            first_at = stream.first_at or first_at
-        queued_s = (sent_at if target is not None else now) - started
-        first_s = first_at - started if first_at else None
-        total_s = now - started
-        stats = self.stats.get(endpoint) or self._stats(endpoint)
-        stats.count(target, client.status, outcome, queued_s=queued_s, first_s=first_s, total_s=total_s)
-        stats.bytes += client.sent_bytes
-        stats.retried += client.retried
-        tokens = self._tokens(client, stats)
-        if target is not None:
-            self._count_revision(client, target.revision, outcome, now)
-        generation = self.router.generation
-        self.ring.add(
-            (
-                client.request_id,
-                endpoint.route.name,
-                endpoint.route.name,
-                generation.number if generation else 0,
-                target.spec if target is not None else None,
-                queued_s,
-                first_s,
-                total_s,
-                client.status,
-                client.sent_bytes,
-                outcome,
-                tokens,
-                None,
-                client.retried,
-            )
-        )
+        self.counts.ended(client, endpoint, target, outcome, now=now, generation=self.router.generation)
         permit = client.permit
         if permit is not None:
             self.limits.ended(client, permit, outcome, sent=target is not None)
@@ -192,21 +155,6 @@ class Hub:
                 self.carry_out(releases)
             if endpoint.leaving and not target.in_flight and target in endpoint.leaving:
                 self.on_demand()  # its end is waited for
-
-    def watch_stream(self, client: "Exchange") -> Stream:
-        """An answer of events begins."""
-        endpoint = client.endpoint
-        assert endpoint is not None
-        return Stream(self.time, (self.stats.get(endpoint) or self._stats(endpoint)).gaps)
-
-    def refused(self, client: "Exchange", outcome: str) -> None:
-        """A request ended before its endpoint was known."""
-        self.unrouted += 1
-        taken_s = self.time() - client.started
-        generation = self.router.generation
-        number = generation.number if generation else 0
-        told = (client.status, client.sent_bytes, outcome, None, None, 0)
-        self.ring.add((client.request_id, "", "", number, None, None, None, taken_s, *told))
 
     def carry_out(self, releases: Sequence[Release]) -> None:
         """Act on what the core decided for held requests."""
@@ -227,10 +175,7 @@ class Hub:
         for copy in [copy for copy in self.copies if copy.target not in listed]:
             copy.abandon()  # no drain waits for an answer that nobody gets
         known = set(self.router.endpoints())
-        for endpoint in [endpoint for endpoint in self.stats if endpoint not in known]:
-            del self.stats[endpoint]
-        for endpoint, stats in self.stats.items():
-            stats.forget([t for t in stats.replicas if t not in listed and t not in endpoint.leaving])
+        self.counts.forget(known, listed)
         self.carry_out(releases)
         return True
 
@@ -266,44 +211,6 @@ class Hub:
             self.drained.set()
 
     # --- inside --------------------------------------------------------------------------------------------------
-
-    def _stats(self, endpoint: EndpointState) -> Stats:
-        stats = self.stats[endpoint] = Stats()
-        return stats
-
-    def _tokens(self, client: "Exchange", stats: Stats) -> Tokens | None:
-        """What the answer says of its tokens, counted."""
-        stream = client.stream
-        if stream is not None:
-            tokens = stream.tokens()
-            stats.gaps_s += stream.last_at - stream.first_at
-        elif client.tail and client.first_at:
-            tokens = told_by_body(client.tail, client.front)
-        else:
-            return None
-        client.tokens = tokens
-        if tokens is not None:
-            stats.count_tokens(tokens)
-        return tokens
-
-    def _count_revision(self, client: "Exchange", revision: RevisionState, outcome: str, now: float) -> None:
-        traffic = revision.traffic
-        traffic.statuses[client.status // 100] += 1
-        if outcome == "cut":
-            traffic.cut += 1
-        elif outcome == "client_gone":
-            traffic.client_gone += 1
-        if revision.comparison is not None:
-            compare(
-                revision,
-                outcome,
-                client.status,
-                sent_at=client.sent_at,
-                first_at=client.first_at,
-                ended_at=now,
-                watch=client.watch,
-            )
-        client.watch = None
 
     async def _connect(self, client: "ClientConnection", endpoint: EndpointState, target: TargetState) -> None:
         request_id = client.request_id

@@ -7,11 +7,14 @@ Called by `hub`, `own` and `exposition`.
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from moorage.decide.serving.routes import TargetSpec, TargetState
+from moorage.decide.serving.routes import Generation, TargetSpec, TargetState
 from moorage.gateway.tokens import GAP_BOUNDS_S, Tokens
 from moorage.wire.routing import RequestRecord
+
+if TYPE_CHECKING:
+    from moorage.gateway.exchange import Exchange
 
 BOUNDS_S: Final = GAP_BOUNDS_S
 _BUCKETS: Final = len(BOUNDS_S) + 1
@@ -60,6 +63,28 @@ class Record(NamedTuple):
             key=self.key,
             retried=self.retried or None,
         )
+
+
+def running_record(client: "Exchange", now: float, generation: Generation | None) -> Record:
+    """A request that has not ended, as far as it is known."""
+    endpoint, target = client.endpoint, client.target
+    assert endpoint is not None
+    return Record(
+        request_id=client.request_id,
+        endpoint=endpoint.route.name,
+        deployment=endpoint.route.name,
+        generation=generation.number if generation else 0,
+        target=target.spec if target is not None else None,
+        queued_s=(client.sent_at if target is not None else now) - client.started,
+        first_s=client.first_at - client.started if client.first_at else None,
+        total_s=now - client.started,
+        status=client.status,
+        bytes=client.sent_bytes,
+        outcome="held" if client.held else "in_flight",
+        tokens=None,
+        key=None,
+        retried=client.retried,
+    )
 
 
 def _ms(seconds: float | None) -> float | None:

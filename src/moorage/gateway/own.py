@@ -6,6 +6,7 @@ Not here: sending (`exchange`). Called by `frontend`; reads the hub, changes not
 import hmac
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from moorage.decide.serving.routes import EndpointState
 from moorage.gateway import answers, exposition
@@ -72,9 +73,9 @@ class OwnPaths:
             generation=generation.number if generation else 0,
             clients=len(hub.clients),
             control_up=hub.router.control_lost_at is None,
-            unrouted=hub.unrouted,
+            unrouted=hub.counts.unrouted,
             endpoints=list(hub.router.endpoints()),
-            counted=[(e.route.namespace, e.route.name, e.route.name, stats) for e, stats in hub.stats.items()],
+            counted=[(e.route.namespace, e.route.name, e.route.name, stats) for e, stats in hub.counts.stats.items()],
             now=hub.time(),
         )
 
@@ -82,8 +83,12 @@ class OwnPaths:
         if not hmac.compare_digest(value_of(head.lines, b"authorization") or b"", self._bearer):
             return _error(401, "unauthorized", "this path needs the gateway's token")
         prefix = "/moorage/requests/"
-        wanted = head.line.path.removeprefix(prefix).encode("latin-1")
-        record = self._hub.ring.find(wanted) if head.line.path.startswith(prefix) else None
+        wanted = unquote(head.line.path.removeprefix(prefix)).encode()
+        record = (
+            self._hub.counts.find(wanted, self._hub.clients, self._hub.router.generation)
+            if head.line.path.startswith(prefix)
+            else None
+        )
         if record is None:
             return _error(404, "not_found", "no such request among the last ones of this gateway")
         return 200, _JSON, record.to_wire().model_dump_json(exclude_none=True).encode()

@@ -27,7 +27,7 @@ by bisection, which costs no more than the bit length of the milliseconds and te
 _PARTS_MAX: Final = 32
 _PART_BYTES_MAX: Final = 8192
 _EVENT: Final = b"\ndata:"
-_SHORTER_THAN_AN_EVENT: Final = 24
+_SHORTER_THAN_AN_EVENT: Final = 28
 """`data: [DONE]` and the end of the chunks come at once after the last token: their gaps are none."""
 
 _FLAT = re.compile(

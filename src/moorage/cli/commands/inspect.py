@@ -9,7 +9,33 @@ from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, examples
 
 KINDS = ("request", *GETTABLE)
-_TIMES = ("queued_ms", "ttft_ms", "total_ms")
+_TOLD = (
+    "request_id",
+    "outcome",
+    "status",
+    "endpoint",
+    "deployment",
+    "key",
+    "generation",
+    "revision",
+    "replica",
+    "worker",
+    "machine",
+    "queued_ms",
+    "ttft_ms",
+    "total_ms",
+    "retried",
+    "bytes",
+    "tokens",
+)
+"""Of a request, in this order; what a newer gateway tells besides comes behind."""
+_OUTCOMES = {
+    "cut": "cut: the replica died in the middle of the answer",
+    "client_gone": "client_gone: the client left before the answer's end",
+    "upstream_error": "upstream_error: the replica gave no proper answer",
+    "held": "held: it waits, and was sent nowhere so far",
+    "in_flight": "in_flight: its answer has not ended",
+}
 
 
 @click.command(
@@ -40,9 +66,21 @@ def inspect(session: Session, kind: str, name: str) -> None:
 
 def words(found: dict[str, Any]) -> str:
     """A request's way, one fact a line; what is not known is left out."""
-    known = {k: v for k, v in found.items() if v is not None and k != "kind"}
-    return "\n".join(f"{k.removesuffix('_ms').ljust(12)}{_value(k, v)}" for k, v in known.items())
+    known = {k: v for k, v in found.items() if v not in (None, "", {}) and k != "kind"}
+    if not known.get("generation"):
+        known.pop("generation", None)
+    order = [*(k for k in _TOLD if k in known), *(k for k in known if k not in _TOLD)]
+    return "\n".join(f"{k.removesuffix('_ms').ljust(12)}{_value(k, known[k])}" for k in order)
 
 
 def _value(key: str, value: Any) -> str:
-    return f"{value:.1f} ms" if key in _TIMES and isinstance(value, int | float) else str(value)
+    if key.endswith("_ms") and isinstance(value, int | float):
+        return f"{value:.1f} ms"
+    if key == "tokens" and isinstance(value, dict):
+        return ", ".join(f"{count} {_KINDS_OF_TOKENS.get(kind, kind)}" for kind, count in value.items())
+    if key == "retried":
+        return f"{value} time{'' if value == 1 else 's'}, over a new connection"
+    return _OUTCOMES.get(value, str(value)) if key == "outcome" else str(value)
+
+
+_KINDS_OF_TOKENS = {"counted": "events counted in the stream, which told no usage"}
