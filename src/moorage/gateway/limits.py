@@ -40,14 +40,18 @@ _MOST_TOKENS = re.compile(rb'"max_(?:completion_|output_)?tokens"\s*:\s*(\d{1,9}
 RESOURCES: Final = (REQUESTS, TOKENS, IN_FLIGHT)
 
 
-class Limited(Protocol):
-    """A request, as far as this is concerned with it."""
+class Ended(Protocol):
+    """A request that is over, as far as this is concerned with it."""
 
     permit: Permit | None
-    rate_lines: bytes
-    """header lines of its answer"""
     status: int
     tokens: Tokens | None
+    rate_lines: bytes
+    """header lines of its answer"""
+
+
+class Limited(Ended, Protocol):
+    """A request that begins."""
 
     def admitted(self) -> None:
         """It waited, and may go on."""
@@ -180,7 +184,7 @@ class Limits:
             limit.used_at = now
         return self._refusal(request, permit, short, now)
 
-    def ended(self, request: Limited, permit: Permit, outcome: str, *, sent: bool) -> None:
+    def ended(self, request: Ended, permit: Permit, outcome: str, *, sent: bool) -> None:
         """A request with a permit is over.
 
         Args:
