@@ -18,7 +18,7 @@ from moorage.gateway import table as tables
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.hub import Hub
 from moorage.gateway.reports import Reporter
-from moorage.wire.routing import GatewayReportAnswer, RoutingTable
+from moorage.wire.routing import Access, GatewayReportAnswer, RoutingTable
 
 POLL_S = 25.0
 _POLL_MARGIN_S = 10.0
@@ -78,6 +78,7 @@ class ControlLink:
         self._draw = draw
         self._lease_s = 30.0
         self._confirmed: Generation | None = None
+        self._access: Access | None = None
         self._newest = 0  # number that the server spoke of last
         self._due = asyncio.Event()
         self._stuck = asyncio.Event()
@@ -91,6 +92,7 @@ class ControlLink:
             self._hub.log.warning("table.unreadable", error=str(error))
             return
         if kept is not None and self._hub.apply(tables.generation_of(kept), tables.routes_of(kept)):
+            self._limit(kept)
             self._confirmed = tables.generation_of(kept)
             self._hub.log.info("table.loaded", incarnation=kept.incarnation, number=kept.number)
 
@@ -98,17 +100,28 @@ class ControlLink:
         """Poll and report until cancelled."""
         self._hub.on_demand = self._due.set
         self._hub.on_tick = self._tick
-        async with (
-            httpx.AsyncClient(
-                base_url=self._config.server_url,
-                headers={"Authorization": f"Bearer {self._config.token}"},
-                transport=self._transport,
-                trust_env=False,
-            ) as client,
-            asyncio.TaskGroup() as group,
-        ):
+        async with self._client() as client, asyncio.TaskGroup() as group:
             group.create_task(self._poll_forever(client))
             group.create_task(self._report_forever(client))
+
+    async def goodbye(self) -> None:
+        """Say that nothing runs here any more, and that nothing more is admitted: its shares of limits are free.
+
+        Called once, after `run` was cancelled. Nothing is lost without it but time: they are free when they run out.
+        """
+        async with self._client() as client:
+            try:
+                await self._report(client, leaving=True)
+            except (httpx.HTTPError, ValidationError) as error:
+                self._hub.log.info("control.no_goodbye", error=f"{type(error).__name__}: {error}")
+
+    def _client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            base_url=self._config.server_url,
+            headers={"Authorization": f"Bearer {self._config.token}"},
+            transport=self._transport,
+            trust_env=False,
+        )
 
     # --- tables --------------------------------------------------------------------------------------------------
 
@@ -156,6 +169,7 @@ class ControlLink:
         self._lease_s = table.lease_s
         if not self._hub.apply(generation, tables.routes_of(table)):
             return
+        table = self._limit(table)
         try:
             await asyncio.to_thread(tables.save, self._config.state_dir, table)
         except OSError as error:
@@ -164,6 +178,14 @@ class ControlLink:
         self._confirmed = generation
         self._reporter.forget()
         self._due.set()
+
+    def _limit(self, table: RoutingTable) -> RoutingTable:
+        """Keep to the table's limits; the table with what it left out, since this gateway has it."""
+        if table.access is None and self._access is not None:
+            table = table.model_copy(update={"access": self._access})
+        self._access = table.access
+        self._hub.limits.configure(table.access, table.bindings)
+        return table
 
     # --- reports -------------------------------------------------------------------------------------------------
 
@@ -183,8 +205,9 @@ class ControlLink:
                 async with asyncio.timeout(self._lease_s / 3):
                     await self._due.wait()
 
-    async def _report(self, client: httpx.AsyncClient) -> None:
-        report = self._reporter.report(self._confirmed)
+    async def _report(self, client: httpx.AsyncClient, *, leaving: bool = False) -> None:
+        sent_at = self._hub.time()
+        report = self._reporter.report(self._confirmed, leaving=leaving)
         response = await client.post(
             f"{_API}/report",
             content=report.model_dump_json(),
@@ -194,6 +217,7 @@ class ControlLink:
         response.raise_for_status()
         answer = GatewayReportAnswer.model_validate_json(response.content)
         self._reporter.answered()
+        self._hub.limits.answered(answer.slices, sent_at, answer.hold_s)
         self._lease_s = answer.lease_s
         known = self._hub.router.generation
         if known and answer.number > known.number:
@@ -204,7 +228,7 @@ class ControlLink:
 
     def _tick(self) -> None:
         """Once a second: report while anything runs, waits or changed."""
-        if self._reporter.due():
+        if self._reporter.due() or self._hub.limits.due():
             self._due.set()
 
     # --- link state ----------------------------------------------------------------------------------------------

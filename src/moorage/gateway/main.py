@@ -50,6 +50,7 @@ class Gateway:
         self._log = log
         self.hub: Hub
         self._server: asyncio.Server
+        self._control: ControlLink
         self._link: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -72,7 +73,7 @@ class Gateway:
         )
         host, port = self._server.sockets[0].getsockname()[:2]
         self.address = f"{host}:{port}"
-        link = ControlLink(hub, config, incarnation=secrets.token_hex(8), address=self.address)
+        link = self._control = ControlLink(hub, config, incarnation=secrets.token_hex(8), address=self.address)
         link.load()
         hub.start()
         await self._server.start_serving()
@@ -97,6 +98,7 @@ class Gateway:
             self._link.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._link
+            await self._control.goodbye()
         self._log.info("gateway.stopped")
 
     def _link_ended(self, task: asyncio.Task[None]) -> None:

@@ -32,16 +32,20 @@ class Reporter:
         self._address = address
         self._sent: tuple[object, _Changes] = (None, {})
         self._told: tuple[object, _Changes] = (None, {})
+        self._sequence = 0
 
-    def report(self, confirmed: Generation | None) -> GatewayReport:
+    def report(self, confirmed: Generation | None, *, leaving: bool = False) -> GatewayReport:
         """What this gateway sees now.
 
         Args:
             confirmed: the table that is applied and kept.
+            leaving: it is the last one: nothing runs, and nothing more is admitted.
         """
         now = self._hub.time()
         self._sent = (self._traffic_key(), self._changes())
         oldest = self._oldest_s(now)
+        self._sequence += 1
+        limits = self._hub.limits
         return GatewayReport(
             gateway=self._config.gateway_id,
             incarnation=self._incarnation,
@@ -50,6 +54,9 @@ class Reporter:
             address=self._config.advertise or self._address,
             endpoints=tuple(_activity(endpoint, oldest, now) for endpoint in self._seen()),
             evidence=tuple(self._evidence()),
+            wants=limits.last_wants() if leaving else limits.wants(),
+            sequence=self._sequence,
+            leaving=leaving,
         )
 
     def answered(self) -> None:
@@ -59,6 +66,7 @@ class Reporter:
     def forget(self) -> None:
         """Another control plane, or another leader of it, may not have what was answered: all is told again."""
         self._told = (None, {})
+        self._hub.limits.forget()
 
     def due(self) -> bool:
         """Whether there is anything to tell: while something runs its age is news."""
