@@ -54,9 +54,11 @@ def _keys(pairs: list[tuple[str, object]]) -> list[str]:
 class ModelSkimmer:
     """One body. Feed the whole of what came so far each time; the scan resumes where it stopped."""
 
-    __slots__ = ("_depth", "_expect_key", "_key", "_pos", "_string_at")
+    __slots__ = ("_depth", "_expect_key", "_key", "_pos", "_string_at", "end", "start")
 
     def __init__(self) -> None:
+        self.start = self.end = 0
+        """where the name stands, between its quotes, once it was found"""
         self._pos = 0
         self._depth = 0
         self._expect_key = False
@@ -71,11 +73,20 @@ class ModelSkimmer:
             complete: nothing more will come.
         """
         if self._pos == 0:
-            name = leading_model(body)
-            if name is not None:
-                return name
+            found = _LEADING.match(body)
+            if found is not None:
+                self.start, self.end = found.span(1)
+                return str(found[1], "utf-8", "replace")
         result = self._scan(body)
         return Skimmed.ABSENT if complete and result is Skimmed.MORE else result
+
+    def twice(self, body: bytes | bytearray) -> bool:
+        """Whether a whole body, of which a name was found, names another one after it."""
+        return names_twice(body)
+
+    def written(self, model: str) -> bytes:
+        """Another model, as it has to stand between `start` and `end`."""
+        return json.dumps(model).encode()[1:-1]
 
     def _scan(self, body: bytes | bytearray) -> str | Skimmed:
         size = len(body)
@@ -134,6 +145,7 @@ class ModelSkimmer:
             self._key = _text(body[start:end]) if end - start <= 64 else ""
             self._expect_key = False
         elif self._key == "model":
+            self.start, self.end = start, end
             return _text(body[start:end]) if end - start <= _NAME_BYTES_MAX else Skimmed.ABSENT
         return None
 

@@ -1,0 +1,90 @@
+"""Values at the top level of a JSON body, as the bytes in which they stand.
+
+Here: one pass that steps over what is not asked for. Not here: checking the JSON, which is the model server's business;
+a body that is none has no values. Called by `frontend` only for endpoints whose settings need to know (affinity,
+comments to held streams).
+"""
+
+import re
+from collections.abc import Collection
+from hashlib import blake2b
+from typing import Final
+
+from moorage.gateway.fields import value_of
+
+PREFIX_BYTES: Final = 1024
+"""Of a prompt, by which requests with one beginning are known: a system prompt and the first question."""
+_SESSION_KEYS: Final = (b"prompt_cache_key", b"user")
+_PROMPT_KEYS: Final = (b"messages", b"prompt", b"input")
+_KEY = re.compile(rb'[ \t\r\n,]*"([^"\\]*+(?:\\.[^"\\]*+)*+)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_OPEN = re.compile(rb"[ \t\r\n]*\{")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_PLAIN = re.compile(rb"[^,}\]\s]*+")
+_NESTED = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
+_OPENING, _CLOSING = b"{[", b"}]"
+
+
+def top_level(body: bytes | bytearray, wanted: Collection[bytes]) -> dict[bytes, bytes]:
+    """The values of these keys, the last of each; one that the end of the bytes cuts is told as far as it came."""
+    found: dict[bytes, bytes] = {}
+    opened = _OPEN.match(body)
+    at = opened.end() if opened else len(body)
+    while at < len(body):
+        key = _KEY.match(body, at)
+        if key is None:
+            break
+        at = _after(body, key.end())
+        if key[1] in wanted:
+            found[bytes(key[1])] = bytes(body[key.end() : at])
+    return found
+
+
+def asks_for_stream(body: bytes | bytearray) -> bool:
+    """Whether the answer is wanted as events."""
+    return top_level(body, (b"stream",)).get(b"stream") == b"true"
+
+
+def affinity_of(rule: str, lines: bytes, body: bytes | bytearray) -> bytes | None:
+    """What requests that belong together have in common; None where this one tells nothing.
+
+    Args:
+        rule: `session` or `prefix`, as in the spec.
+        lines: header lines.
+        body: what there is of it.
+    """
+    if rule == "session":
+        said = value_of(lines, b"x-moorage-session") or _first(top_level(body, _SESSION_KEYS), _SESSION_KEYS)
+    else:
+        said = _first(top_level(body, _PROMPT_KEYS), _PROMPT_KEYS)[:PREFIX_BYTES]
+    return blake2b(said, digest_size=16).digest() if said else None
+
+
+def _first(values: dict[bytes, bytes], keys: tuple[bytes, ...]) -> bytes:
+    return next((values[key] for key in keys if values.get(key, b"null") not in (b"null", b'""', b"[]")), b"")
+
+
+def _after(body: bytes | bytearray, at: int) -> int:
+    """Where the value that begins there ends."""
+    first = body[at : at + 1]
+    if first == b'"':
+        return _end(_STRING.match(body, at), at)
+    if first not in (b"{", b"["):
+        return _end(_PLAIN.match(body, at), at)
+    depth = 0
+    while at < len(body):
+        byte = body[at]
+        if byte in _OPENING:
+            depth += 1
+        elif byte in _CLOSING:
+            depth -= 1
+        else:
+            return len(body)  # a string that goes on beyond the bytes
+        at += 1
+        if not depth:
+            return at
+        at = _end(_NESTED.match(body, at), at)
+    return len(body)
+
+
+def _end(found: re.Match[bytes] | None, at: int) -> int:
+    return found.end() if found else at
