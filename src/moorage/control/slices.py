@@ -11,12 +11,12 @@ control plane that lost its lease unnoticed cannot write over its successor's, a
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from moorage.decide.serving.slices import HOLD_S, Kept, Ledger, Told, Want, outgrown
 from moorage.ports import Clock, Store
-from moorage.wire.routing import Access, Binding, GatewayReport, RateLimits, Slice
+from moorage.wire.routing import GatewayReport, RateLimits, Slice
 
 PREFIX = "slices/"
 SHRUNK_S = 5.0
@@ -32,20 +32,14 @@ class Leads(Protocol):
         ...
 
 
-def limits_of(access: Access | None, bindings: Iterable[Binding]) -> dict[str, RateLimits]:
-    """Limits as they are published to gateways, by `namespace/NAME`, `key/UID` and `endpoint/UID`."""
-    found = {f"endpoint/{b.uid}": b.limits for b in bindings}
-    if access is not None:
-        found |= {f"namespace/{n.namespace}": n.limits for n in access.namespaces}
-        found |= {f"key/{k.uid}": k.limits for k in access.keys}
-    return found
+Limits = Callable[[str], RateLimits | None]
+"""`namespace/NAME`, `key/UID` or `endpoint/UID` -> its limits as they are published now."""
 
 
-def limit_in(limits: Mapping[str, RateLimits], subject: str, resource: str) -> int | None:
+def limit_in(limits: Limits, subject: str, resource: str) -> int | None:
     """The limit of all gateways together; None: there is none. What a key has at an endpoint, the endpoint says."""
     _, at, where = subject.partition("@")
-    found = limits.get(where if at else subject)
-    most: int | None = getattr(found, resource, None)
+    most: int | None = getattr(limits(where if at else subject), resource, None)
     return most
 
 
@@ -55,12 +49,10 @@ class Slices:
     Args:
         store, clock: where rows are; the ledger runs on the clock's monotonic time.
         leads: who may answer.
-        limits: as published now (`limits_of`).
+        limits: as they are published.
     """
 
-    def __init__(
-        self, store: Store, clock: Clock, leads: Leads, limits: Callable[[], Mapping[str, RateLimits]]
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, leads: Leads, limits: Limits) -> None:
         self._store = store
         self._clock = clock
         self._leads = leads
@@ -119,12 +111,11 @@ class Slices:
         self._take(report)
 
     def _take(self, report: GatewayReport) -> list[Told]:
-        limits = self._limits()
         return self._ledger.report(
             report.gateway,
             report.incarnation,
             [Want(w.subject, w.resource, w.share, w.used, w.wanted) for w in report.wants],
-            lambda subject, resource: limit_in(limits, subject, resource),
+            lambda subject, resource: limit_in(self._limits, subject, resource),
             self._clock.monotonic(),
             sequence=report.sequence,
             leaving=report.leaving,
