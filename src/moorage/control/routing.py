@@ -11,8 +11,10 @@ from typing import Any
 
 from moorage.control.gateways import LEASE_S, Gateways
 from moorage.control.load import Loads
+from moorage.control.slices import Slices
 from moorage.decide.serving.exposure import Route, RouteRevision, RouteTarget, route_of
 from moorage.decide.serving.gang import fronts
+from moorage.decide.serving.slices import HOLD_S
 from moorage.decide.serving.snapshot import Demand, Load
 from moorage.domain.nouns import Deployment, Replica, Revision, Worker
 from moorage.domain.states import ReplicaStatus
@@ -77,6 +79,8 @@ class Publisher:
         self.on_demand: list[Any] = []
         self.on_report: list[Callable[[GatewayReport], None]] = []
         """called with every report of a gateway"""
+        self.slices: Slices | None = None
+        """of limits; None: gateways are told none"""
 
     async def start(self, generation: int) -> None:
         """Begin a leadership: read every route, then publish them under its first number."""
@@ -89,6 +93,8 @@ class Publisher:
         self._out.clear()
         for deployment in await self._store.find(Deployment):
             self._take(deployment.uid, await self._load(deployment.uid))
+        if self.slices is not None:
+            await self.slices.start()
         self._number = max(self._number + 1, generation << NUMBER_BITS)
         self._changed_at = dict.fromkeys(self._routes, self._number)
         self._published = True
@@ -230,7 +236,8 @@ class Publisher:
         for uid in touched:
             for hook in self.on_demand:
                 hook(uid)
-        return GatewayReportAnswer(lease_s=LEASE_S, number=self._number)
+        told = await self.slices.report(message) if self.slices is not None else ()
+        return GatewayReportAnswer(lease_s=LEASE_S, number=self._number, slices=told, hold_s=HOLD_S)
 
     def demand(self, deployment: Deployment) -> Demand:
         """Traffic of the deployment's endpoint, with what is published of it and whether that is confirmed."""
