@@ -3,6 +3,7 @@
 Not here: when they are sent. Called by `frontend` and `own`.
 """
 
+import asyncio
 import json
 from http import HTTPStatus
 from math import ceil
@@ -50,3 +51,12 @@ def document(
     if request_id:
         head += b"X-Request-Id: " + request_id + b"\r\n"
     return head + b"\r\n" + (b"" if head_only else body)
+
+
+def forwarded(transport: asyncio.BaseTransport) -> bytes:
+    """Header lines that tell a model server who sent a request, and how; nothing where the address is not known."""
+    peer = transport.get_extra_info("peername")
+    if not isinstance(peer, tuple):
+        return b""
+    scheme = "http" if transport.get_extra_info("sslcontext") is None else "https"
+    return f"X-Forwarded-For: {peer[0]}\r\nX-Forwarded-Proto: {scheme}\r\n".encode()

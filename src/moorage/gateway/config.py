@@ -22,6 +22,9 @@ class GatewayConfig:
         processes: always 1 so far; several gateways are several processes with their own ids and ports.
         upstream_idle_s: kept below 5 s, after which common model servers close idle connections, so that a request
             is not written to a connection that is being closed.
+        write_timeout_s: how long a client may read nothing of an answer that waits for it.
+        tunnel_idle_s: how long nothing may pass through an upgraded connection, either way.
+        forwarded: requests go on with X-Forwarded-For and X-Forwarded-Proto, after those that they came with.
         allowed_origins: web pages that may use it besides those of this machine and of its own host: an origin
             (`https://chat.example`) or a host (`chat.example`); `*` allows all.
         allowed_hosts: names it goes by besides its addresses, localhost and that of `advertise`; `*` is any name.
@@ -43,6 +46,9 @@ class GatewayConfig:
     body_timeout_s: float = 60.0
     keepalive_s: float = 75.0
     upstream_idle_s: float = 4.0
+    write_timeout_s: float = 60.0
+    tunnel_idle_s: float = 600.0
+    forwarded: bool = False
     drain_s: float = 60.0
     records_max: int = 10_000
     allowed_origins: tuple[str, ...] = ()

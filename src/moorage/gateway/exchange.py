@@ -21,6 +21,7 @@ from moorage.gateway.tokens import Stream, Tokens, tail_of
 from moorage.gateway.watching import StreamWatch, watch_of
 
 if TYPE_CHECKING:
+    from moorage.gateway.comments import HeldStream
     from moorage.gateway.hub import Hub
     from moorage.gateway.mirror import Copy
     from moorage.gateway.upstream import UpstreamConnection
@@ -38,6 +39,7 @@ BODY: Final = 1
 SENT: Final = 2  # all of it
 LINGER: Final = 3  # answered, and closing
 CLOSED: Final = 4
+TUNNEL: Final = 5  # switched to another protocol
 
 
 class Exchange(asyncio.Protocol):
@@ -47,6 +49,7 @@ class Exchange(asyncio.Protocol):
         "_buffer",
         "_closes",
         "_half_closed",
+        "_kept",
         "_measured",
         "_out_payload",
         "_phase",
@@ -77,6 +80,7 @@ class Exchange(asyncio.Protocol):
         "tokens",
         "transport",
         "upstream",
+        "voice",
         "watch",
     )
 
@@ -103,6 +107,8 @@ class Exchange(asyncio.Protocol):
         self.permit: Permit | None = None
         self.rate_lines = b""
         """header lines that tell a limited client what is left"""
+        self.voice: HeldStream | None = None
+        """while the answer is a stream that began before there was one"""
         self.held = False
         self.status = 0
         self.sent_bytes = 0
@@ -118,6 +124,8 @@ class Exchange(asyncio.Protocol):
         self._measured = False
         self._unframed = False
         self._stall_s = inf
+        self._kept: list[bytes] | None = None
+        """the body, while it may be sent once more"""
 
     @property
     def request_sent(self) -> bool:
@@ -183,8 +191,10 @@ class Exchange(asyncio.Protocol):
 
     def upstream_failed(self) -> None:
         """The replica closed or broke the protocol. Its request was sent, so it is not tried elsewhere."""
-        self.upstream = None
+        upstream, self.upstream = self.upstream, None
         if not self.first_at:
+            if upstream is not None and upstream.was_stale and self._again():
+                return
             message = "the model server closed the connection before it answered; the request was not repeated"
             self.refuse(Refuse(502, "upstream_closed", message), "upstream_error")
             return
@@ -198,6 +208,9 @@ class Exchange(asyncio.Protocol):
         self._drop_upstream()
         self.status = refusal.status
         self._count(outcome)
+        if self.voice is not None:
+            self.voice.refuse(body)
+            return
         self._own_answer(refusal.status, body, "application/json", refusal.retry_after_s)
 
     def expire(self, now: float) -> None:
@@ -214,7 +227,8 @@ class Exchange(asyncio.Protocol):
             self._linger()
         elif self.first_at:
             self._drop_upstream()
-            self._cut()
+            # a client that reads no more, and a tunnel in which nobody speaks, are no failures of the replica
+            self._cut("client_gone" if self._writing_paused or phase == TUNNEL else "cut")
         elif phase == BODY:
             self.refuse(Refuse(408, "request_timeout", "the request's body did not arrive in time"))
         else:
@@ -241,9 +255,9 @@ class Exchange(asyncio.Protocol):
         """Whether nothing more is taken from this client after the present answer."""
         return not self.head.keep_alive or self.hub.draining or (self._half_closed and not self._buffer)
 
-    def _cut(self) -> None:
+    def _cut(self, outcome: str = "cut") -> None:
         """End an answer that is not whole so that it cannot be taken for a whole one."""
-        self._count("cut")
+        self._count(outcome)
         self._phase = LINGER
         if self._unframed:
             # A reset: here even an abort, which closes as usual when nothing is unread, would be a clean end.
@@ -282,13 +296,16 @@ class Exchange(asyncio.Protocol):
         self.front = self.tail = b""
         self.stream = self.tokens = None
         self.retried = 0
-        self._out_payload = None
+        self._out_payload = self._kept = None
         if self._reading_paused:
             self.resume_body()
         if self._buffer:
             self.hub.loop.call_soon(self._next)
 
     def _next(self) -> None:
+        raise NotImplementedError
+
+    def _again(self) -> bool:
         raise NotImplementedError
 
     def _close(self) -> None:
@@ -320,7 +337,7 @@ class Exchange(asyncio.Protocol):
         if self._phase != SENT or (self.first_at and not self._measured):
             return False
         self._half_closed = True
-        if not self.first_at and not self.head.line.http10:
+        if not self.first_at and not self.head.line.http10 and self.voice is None:
             self.transport.write(answers.CONTINUE)
         self.hub.loop.call_later(_PEER_LOOK_S, self._look_for_peer, _PEER_LOOK_S)
         return True
@@ -356,9 +373,13 @@ class Exchange(asyncio.Protocol):
         self._writing_paused = True
         if self.upstream is not None:
             self.upstream.pause()
+            if self.first_at:
+                self.deadline = self.hub.tick + self.hub.config.write_timeout_s
 
     def resume_writing(self) -> None:
         """The client has read what was waiting."""
         self._writing_paused = False
         if self.upstream is not None:
             self.upstream.unpause()
+            if self.first_at:
+                self.deadline = self.hub.tick + self._stall_s

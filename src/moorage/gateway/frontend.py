@@ -1,8 +1,8 @@
 """The request side of a client connection: one object a connection, reused for every request on it.
 
-Here: reading a request from its head to its body's end, naming its endpoint, and acting on what the routing core
-decides. Not here: the decision (the core, through `hub`), the answer (`exchange`, the base of this class), parsing
-(`heads`, `framing`, `skim`).
+Here: reading a request's head, acting on what the routing core decides, sending the request on. Not here: the decision
+(the core, through `hub`), the body and the endpoint that it names (`intake`, the base of this class), the answer
+(`exchange`, the base of that), parsing (`heads`, `framing`, `skim`).
 
 A request passes these steps; `_phase` says how much of it was received, `target` and `upstream` where it is:
 
@@ -12,16 +12,17 @@ A request passes these steps; `_phase` says how much of it was received, `target
 
 import asyncio
 from math import inf
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse, Serve, TargetState
-from moorage.gateway import answers
-from moorage.gateway.exchange import BODY, CLOSED, IDLE, SENT, Exchange
+from moorage.gateway import answers, comments, tunnel
+from moorage.gateway.exchange import BODY, CLOSED, IDLE, SENT, TUNNEL
 from moorage.gateway.fields import BadHead
-from moorage.gateway.framing import ChunkCounter, FramingError
-from moorage.gateway.heads import ENDPOINT, MODEL, OWN, RequestHead
+from moorage.gateway.heads import ResponseHead
+from moorage.gateway.intake import Intake
 from moorage.gateway.mirror import Copy
-from moorage.gateway.skim import ModelSkimmer, Skimmed, leading_model, names_twice
+from moorage.gateway.toplevel import affinity_of
+from moorage.gateway.watching import watch_of
 
 if TYPE_CHECKING:
     from moorage.gateway.hub import Hub
@@ -31,31 +32,19 @@ if TYPE_CHECKING:
 _PIPELINED_BYTES_MAX = 64 * 1024
 _HELD_BODY_BYTES_MAX = 1024 * 1024
 """Of a body whose endpoint is known but whose replica is not; more is left in the kernel's buffers."""
-_WHOLE_BODY_BYTES_MAX = 256 * 1024
-"""A body up to this size is looked at whole, so that a second `model` is seen wherever it stands and however the body
-was cut on its way. In a longer one the first `model` counts: it goes on while it still comes."""
+_IDEMPOTENT: Final = frozenset(("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"))
+"""RFC 9110, 9.2.2: twice is as good as once."""
 
 
-class ClientConnection(Exchange):
+class ClientConnection(Intake):
     """One client connection."""
 
-    __slots__ = ("_counter", "_forward", "_found", "_left", "_payload", "_pending", "_pending_bytes", "_skimmer")
+    __slots__ = ("_tail",)
 
     def __init__(self, hub: "Hub") -> None:
         super().__init__(hub)
-        self._forward = b""
-        self._found: str | Skimmed = Skimmed.MORE
-        self._left = 0
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
-        self._payload = bytearray()
-        self._counter: ChunkCounter | None = None
-        self._skimmer: ModelSkimmer | None = None
-
-    @property
-    def so_far(self) -> tuple[bytes, ...]:
-        """The first line that goes on, and what there is of the body."""
-        return (self._forward, *self._pending)
+        self._tail = b"X-Request-Id: "
+        """header lines that each request on this connection gets from us, up to the request's id"""
 
     # --- asyncio.Protocol ----------------------------------------------------------------------------------------
 
@@ -63,6 +52,8 @@ class ClientConnection(Exchange):
         """A client came."""
         self.transport = cast(asyncio.Transport, transport)
         self.hub.clients.add(self)
+        if self.hub.config.forwarded:
+            self._tail = answers.forwarded(self.transport) + self._tail
         self.deadline = self.hub.tick + self.hub.config.keepalive_s
 
     def data_received(self, data: bytes) -> None:
@@ -130,118 +121,6 @@ class ClientConnection(Exchange):
         self.transport.write(answers.document(error.status, body, request_id=self.request_id, close=True))
         self._linger()
 
-    def _body_begins(self, head: RequestHead, data: bytes, start: int) -> bytes:
-        """Set up the count of the body; the part of it that came with the head."""
-        self._counter = self._skimmer = None
-        self._pending.clear()
-        self._pending_bytes = 0
-        length = head.length
-        have = len(data) - start
-        if length < 0:
-            self._counter = ChunkCounter()
-            self._phase = BODY
-        elif have >= length:
-            self._phase = SENT
-            if have == length:
-                return data[start:] if length else b""
-            self._buffer = data[start + length :]
-            return data[start : start + length]
-        else:
-            self._left = length
-            self._phase = BODY
-        if self._phase == BODY:
-            self.deadline = self.hub.tick + self.hub.config.body_timeout_s
-        return data[start:]
-
-    # --- 2 endpoint ----------------------------------------------------------------------------------------------
-
-    def _dispatch(self, head: RequestHead, body: bytes) -> None:
-        router = self.hub.router
-        line = head.line
-        if head.length > self.hub.config.body_bytes_max:
-            self.refuse(Refuse(413, "body_too_large", "the request's body is too large for this gateway"))
-        elif line.kind == MODEL:
-            self._forward = line.forwards[0].line
-            self._skim(body)
-        elif line.kind == ENDPOINT:
-            for forward in line.forwards:
-                endpoint = router.find(forward.name)
-                if endpoint is not None:
-                    self._forward = forward.line
-                    self._decide(endpoint, body)
-                    return
-            self.refuse(router.unknown(line.forwards[0].name))
-        elif line.kind == OWN:
-            status, content_type, document = self.hub.own.answer(head)
-            self._own_answer(status, document, content_type, None)
-        else:
-            self.refuse(Refuse(404, "unknown_path", f"nothing is served at {line.path}"))
-
-    def _skim(self, body: bytes) -> None:
-        """Look for the model's name in what has come of the body."""
-        if self._phase == SENT and self._counter is None:
-            found = leading_model(body) or ModelSkimmer().feed(body, True)
-            if len(body) > _WHOLE_BODY_BYTES_MAX or not self._refuse_twice(body):
-                self._named(found, body)
-            return
-        if not self._gather(body):
-            return
-        found, whole = self._found, self._phase == SENT
-        if found is Skimmed.MORE:
-            if self._pending_bytes > self.hub.config.skim_bytes_max:
-                message = "no top-level `model` within the body's first bytes; put it before the large fields"
-                self.refuse(Refuse(413, "model_not_found_early", message))
-            return
-        if type(found) is str and self._pending_bytes <= _WHOLE_BODY_BYTES_MAX and not whole:
-            return
-        payload, self._payload, self._skimmer = self._payload, bytearray(), None
-        if self._counter is not None:
-            self._counter.payload = None
-        if self._pending_bytes > _WHOLE_BODY_BYTES_MAX or not self._refuse_twice(payload):
-            self._named(found, b"")
-
-    def _gather(self, body: bytes) -> bool:
-        """Keep a part of the body, and look on in it; False when it was refused."""
-        if self._skimmer is None:
-            self._skimmer = ModelSkimmer()
-            self._found = Skimmed.MORE
-            self._payload = bytearray()
-            if self._counter is not None:
-                self._counter.payload = []
-            if self.head.expects_continue and not body:
-                self.transport.write(answers.CONTINUE)
-        part = self._cut_or_refuse(body)
-        if part is None:
-            return False
-        self._pending.append(part)
-        self._pending_bytes += len(part)
-        if self._counter is None:
-            self._payload += part
-        elif self._counter.payload:
-            self._payload += b"".join(self._counter.payload)
-            self._counter.payload.clear()
-        if self._found is Skimmed.MORE:
-            self._found = self._skimmer.feed(self._payload, self._phase == SENT)
-        return True
-
-    def _refuse_twice(self, body: bytes | bytearray) -> bool:
-        if not names_twice(body):
-            return False
-        self.refuse(Refuse(400, "model_twice", "the body has more than one top-level `model`; send it once"))
-        return True
-
-    def _named(self, found: str | Skimmed, body: bytes) -> None:
-        router = self.hub.router
-        if type(found) is not str:
-            message = "the body must be a JSON object with a top-level string `model`, the endpoint's name"
-            self.refuse(Refuse(400, "model_missing", message))
-            return
-        endpoint = router.find(found)
-        if endpoint is None:
-            self.refuse(router.unknown(found[:200]))
-            return
-        self._decide(endpoint, body)
-
     # --- 3 decision ----------------------------------------------------------------------------------------------
 
     def _decide(self, endpoint: EndpointState, body: bytes) -> None:
@@ -255,6 +134,8 @@ class ClientConnection(Exchange):
             self._pending_bytes = len(part)
         elif self.head.expects_continue and self._phase == BODY and not self._pending:
             self.transport.write(answers.CONTINUE)
+        rule = endpoint.route.limits.affinity
+        self.affinity = None if rule == "none" else affinity_of(rule, self.head.lines, self._looked_at())
         limits = self.hub.limits
         if not limits.active or self._within(limits, endpoint):
             self.act(self.hub.router.arrive(endpoint, self, self.started, self.head.revision))
@@ -288,6 +169,10 @@ class ClientConnection(Exchange):
             self.deadline = inf
             if decision.first:
                 self.hub.demand()
+            assert self.endpoint is not None
+            every_s = self.endpoint.route.limits.hold_comments_s
+            if every_s is not None and self.voice is None:
+                comments.keep_alive(self, every_s, self._looked_at())
         elif type(decision) is Refuse:
             self.held = False
             self.refuse(decision)
@@ -295,7 +180,9 @@ class ClientConnection(Exchange):
     def _begin_copy(self, target: TargetState) -> None:
         assert self.endpoint is not None
         self.copy = Copy(self, self.endpoint, target)
-        if self._phase == SENT:
+        if self.head.asks is not None and self.head.asks.upgrade:
+            self.copy.give_up()  # nobody would talk to it
+        elif self._phase == SENT:
             self.copy.whole()
 
     # --- 4 and 5: sending ----------------------------------------------------------------------------------------
@@ -310,9 +197,13 @@ class ClientConnection(Exchange):
         self._stall_s = stall_s
         pending = self._pending
         upstream.begin(
-            self, b"".join((self._forward, self.head.lines, b"X-Request-Id: ", self.request_id, b"\r\n\r\n", *pending))
+            self if self.voice is None else self.voice,
+            b"".join((self._forward, self.head.lines, self._tail, self.request_id, b"\r\n\r\n", *pending)),
         )
-        pending.clear()
+        if pending and self._phase == SENT and self._may_repeat():
+            self._kept, self._pending = pending, []
+        else:
+            pending.clear()
         self._pending_bytes = 0
         if self._writing_paused:
             upstream.pause()
@@ -322,9 +213,28 @@ class ClientConnection(Exchange):
         else:
             self.deadline = self.hub.tick + stall_s
 
+    def _may_repeat(self) -> bool:
+        """Whether the policy lets this request be sent once more."""
+        assert self.endpoint is not None
+        rule = self.endpoint.route.limits.retry
+        return rule == "always" or (rule == "idempotent" and self.head.line.method in _IDEMPOTENT)
+
+    def _again(self) -> bool:
+        """Send a request once more, over a new connection, whose kept one ended before a byte of an answer."""
+        endpoint, target = self.endpoint, self.target
+        if self.retried or self._phase != SENT or endpoint is None or target is None or not self._may_repeat():
+            return False
+        if self.head.length:
+            if not self._kept:
+                return False  # it went on as it came
+            self._pending, self._kept = self._kept, None
+        self.retried = 1
+        self.hub.connect(self, endpoint, target)
+        return True
+
     def _take_body(self, data: bytes) -> None:
         self.deadline = self.hub.tick + self.hub.config.body_timeout_s
-        if self._skimmer is not None:
+        if self._finder is not None:
             self._skim(data)
             return
         part = self._cut_or_refuse(data)
@@ -345,33 +255,69 @@ class ClientConnection(Exchange):
             self.pause_body()
             self.deadline = inf  # it is ours now that the client cannot send more
 
-    def _cut_or_refuse(self, data: bytes) -> bytes | None:
-        """The part of `data` that belongs to this body; None when it was refused."""
-        try:
-            end = self._body_end(data)
-        except FramingError as error:
-            if self.first_at:
-                self._drop_upstream()
-                self._cut()
-            else:
-                self.refuse(Refuse(400, "bad_request", f"malformed chunked body: {error}"))
-            return None
-        if end < 0:
-            return data
-        self._phase = SENT
-        if end == len(data):
-            return data
-        self._buffer = data[end:]
-        return data[:end]
+    # --- 6 an answer of another kind -------------------------------------------------------------------------------
 
-    def _body_end(self, data: bytes) -> int:
-        if self._counter is not None:
-            return self._counter.feed(data)
-        if len(data) < self._left:
-            self._left -= len(data)
-            return -1
-        end, self._left = self._left, 0
-        return end
+    def switch(self, upstream: "UpstreamConnection", head: ResponseHead, rest: bytes) -> bool:
+        """The replica switches to another protocol (101); False where nobody asked it to.
+
+        Args:
+            rest: what came after its head.
+        """
+        asks = self.head.asks
+        if asks is None or not asks.upgrade or head.upgrade != asks.upgrade or self._phase != SENT:
+            return False
+        self.status = head.status
+        self.first_at = self.hub.time()
+        self._phase = TUNNEL
+        self._measured = False
+        ahead, self._buffer = self._buffer, b""
+        own = b"Connection: Upgrade\r\nUpgrade: %b\r\n\r\n" % asks.upgrade
+        lines = (head.head, upstream.pool.label, self.rate_lines, b"X-Request-Id: ", self.request_id, b"\r\n", own)
+        self.transport.write(b"".join(lines))
+        self.resume_body()
+        tunnel.begin(self, upstream, ahead, rest)
+        return True
+
+    def switched_off(self, outcome: str, *, gone: bool) -> None:
+        """The tunnel ended.
+
+        Args:
+            gone: the client's connection is closed; else it closes once the client has read what is left.
+        """
+        if self.endpoint is not None:
+            self._count(outcome)
+        self.upstream = None
+        if gone:
+            self._phase = CLOSED
+            self.hub.left(self)
+        else:
+            self._close()
+
+    # --- an answer that began before there was one (`comments`) ----------------------------------------------------
+
+    def goes_on(self, head: ResponseHead) -> None:
+        """The stream that has begun gets its events; each is told to `forward`."""
+        self.status = head.status
+        self.first_at = self.hub.time()
+        self._measured = self._unframed = False
+        self._closes = True
+        target = self.target
+        if target is not None and target.revision.comparison is not None:
+            self.watch = watch_of(head.head)
+        self.stream = self.hub.counts.watch_stream(self)
+
+    def end_without_stream(self, status: int) -> None:
+        """The replica's answer ended and is no stream: count it by its own status."""
+        self.upstream = None
+        self.status = status
+        self.first_at = self.hub.time()
+        self._count("ok")
+
+    def end_stream(self) -> None:
+        """What is to be said is said."""
+        self._end(close=True)
+
+    # --- the next request --------------------------------------------------------------------------------------------
 
     def _next(self) -> None:
         """Go on with a request that came while the one before it was answered."""

@@ -111,6 +111,10 @@ class Hub:
             if connection is not None:
                 client.attach(connection, endpoint.route.limits.first_byte_timeout_s)
                 return
+        self.connect(client, endpoint, target)
+
+    def connect(self, client: "ClientConnection", endpoint: EndpointState, target: TargetState) -> None:
+        """Send the client's request to that replica over a new connection."""
         self.spawn(self._connect(client, endpoint, target))
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:

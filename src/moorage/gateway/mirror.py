@@ -174,6 +174,10 @@ class Copy:
         self._upstream = None
         self._end("cut" if self._first_at else "upstream_error")
 
+    def switch(self, upstream: "UpstreamConnection", head: ResponseHead, rest: bytes) -> bool:
+        """A copy asks for nothing of the kind."""
+        return False
+
     def pause_body(self) -> None:
         """The whole request lies in the connection's buffer already."""
 

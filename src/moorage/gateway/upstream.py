@@ -1,7 +1,7 @@
 """The side towards model servers: one object a connection, and a last-in-first-out pool for each replica.
 
 Here: reading an answer's head, counting its body to the end, handing bytes on untouched. Not here: which replica is
-asked (the routing core), what the client gets when it fails (`frontend`). Nothing is ever sent twice from here.
+asked (the routing core), what the client gets when it fails (`exchange`), whether it is sent again (`frontend`).
 """
 
 import asyncio
@@ -45,6 +45,10 @@ class Receiver(Protocol):
 
     def response_done(self) -> None:
         """The answer ended as it should."""
+        ...
+
+    def switch(self, upstream: "UpstreamConnection", head: ResponseHead, rest: bytes) -> bool:
+        """The replica switches to another protocol; False where that was not asked for."""
         ...
 
     def upstream_failed(self) -> None:
@@ -136,6 +140,11 @@ class UpstreamConnection(asyncio.Protocol):
         self._left = 0
         self._keep_alive = False
         self._paused = False
+
+    @property
+    def was_stale(self) -> bool:
+        """Whether it had been used before, and ended before a byte of the present answer."""
+        return self.idle_since > 0 and self._in_head and not self._buffer
 
     # --- called by the pool and the client's side ----------------------------------------------------------------
 
@@ -249,9 +258,11 @@ class UpstreamConnection(asyncio.Protocol):
             self._body_begins(client, head, data, end)
 
     def _interim(self, client: Receiver, head: ResponseHead, rest: bytes) -> None:
-        """A 1xx answer is not the answer; 101 was never asked for."""
+        """A 1xx answer is not the answer, unless it switches to what the client asked for."""
+        self.idle_since = 0.0  # it answers, so it is not stale
         if head.status == 101:
-            self._fail(client)
+            if not client.switch(self, head, rest):
+                self._fail(client)
         elif rest:
             self._head(client, rest)
 
@@ -303,6 +314,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _fail(self, client: Receiver) -> None:
         self.client = None
+        self.idle_since = 0.0
         self.transport.abort()
         client.upstream_failed()
 
