@@ -26,6 +26,7 @@ class Report:
     incarnation: str
     sequence: int
     want: Want
+    epoch: str
     sent_at: float
     leaving: bool = False
     lost: bool = False
@@ -46,6 +47,7 @@ class SimGateway:
     outstanding: Report | None = None
     refused: int = 0
     last_sent: float = -100.0
+    epoch: str = ""
     heard_at: float = 0.0
     """true time at which the ledger last took a report"""
     limit: Limit = field(init=False)
@@ -64,7 +66,7 @@ class SimGateway:
         self.number += 1
         self.alive, self.cut_off = True, False
         self.sequence = self.refused = 0
-        self.outstanding = None
+        self.outstanding, self.epoch = None, ""
         self.limit = Limit(SUBJECT, self.resource, 0, self.local(now))
 
     def die(self) -> None:
@@ -88,12 +90,12 @@ class SimGateway:
         local = self.local(now)
         share = self.limit.share if local < self.limit.known_until and not leaving else 0
         want = Want(SUBJECT, self.resource, share, self.limit.used(local), self.refused)
-        return Report(self, self.incarnation, self.sequence, want, now, leaving)
+        return Report(self, self.incarnation, self.sequence, want, self.epoch, now, leaving)
 
-    def take(self, report: Report, told: list[Told]) -> None:
+    def take(self, report: Report, told: list[Told], epoch: str) -> None:
         """The answer to the report that it waits for."""
         self.outstanding = None
-        self.refused = 0
+        self.refused, self.epoch = 0, epoch
         for slice_ in told:
             self.limit.share, self.limit.most = slice_.share, slice_.limit
             self.limit.known_until = self.local(report.sent_at) + HOLD_S - MARGIN_S
@@ -115,6 +117,7 @@ class World:
         self.written_at: dict[str, float] = {}
         self.ledger: Ledger | None = Ledger()
         self.clock_offset_s = 0.0
+        self.epochs = 0
         self.up_again_at = 0.0
         self.late: list[Report] = []
         self.admitted: list[float] = []
@@ -137,7 +140,8 @@ class World:
     def come_up(self) -> None:
         self.clock_offset_s = self.draw.uniform(0, 1e6)
         self.ledger = Ledger()
-        self.ledger.restore(self.disk, self.ledger_now())
+        self.epochs += 1
+        self.ledger.restore(self.disk, self.ledger_now(), f"{self.epochs}")
 
     def process(self, report: Report) -> list[Told] | None:
         """As `control/slices` does: on disk before it is told. None: it died in the middle."""
@@ -149,6 +153,7 @@ class World:
             lambda subject, resource: self.most,
             self.ledger_now(),
             sequence=report.sequence,
+            epoch=report.epoch,
             leaving=report.leaving,
         )
         if self.faults and self.draw.random() < 0.002:
@@ -248,10 +253,10 @@ class World:
             if self.now - waiting.sent_at > REPORT_TIMEOUT_S:
                 gateway.outstanding = None
             elif not gateway.cut_off and self.ledger is not None and draw.random() < 0.7 and not waiting.lost:
-                told = self.process(waiting)
+                epoch, told = self.ledger.epoch, self.process(waiting)
                 waiting.lost = True  # processed: it cannot come again
                 if told is not None and (not self.faults or draw.random() >= self.most_loss):
-                    gateway.take(waiting, told)
+                    gateway.take(waiting, told, epoch)
             return
         interval_s = 0.3 if gateway.refused else 1.0
         if self.now - gateway.last_sent >= interval_s:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from moorage.decide.serving.slices import HOLD_S, Kept, Ledger, Told, Want, outgrown
 from moorage.ports import Clock, Store
-from moorage.wire.routing import GatewayReport, RateLimits, Slice
+from moorage.wire.routing import GatewayReport, GatewayReportAnswer, RateLimits, Slice
 
 PREFIX = "slices/"
 SHRUNK_S = 5.0
@@ -62,35 +62,41 @@ class Slices:
         """gateway -> its row as it was written last"""
         self._shrunk_at: dict[str, float] = {}
         self._read = False
+        self._generation, self._loads = 0, 0
         self._lock = asyncio.Lock()
 
     @property
-    def hold_s(self) -> float:
-        """How long a silent gateway is counted."""
-        return HOLD_S
+    def epoch(self) -> str:
+        """Which ledger answers: another one after each time that it was read from disk."""
+        return f"{self._generation}.{self._loads}"
 
-    async def start(self) -> None:
+    async def start(self, generation: int) -> None:
         """Begin a leadership: what is on disk holds, and every gateway counts as heard just now."""
         async with self._lock:
+            self._generation, self._loads = generation, 0
             await self._load()
 
-    async def report(self, report: GatewayReport) -> tuple[Slice, ...]:
-        """A gateway's shares of every limit that it spoke of, on disk; empty where this control plane does not lead."""
+    async def answer(self, report: GatewayReport, answer: GatewayReportAnswer) -> GatewayReportAnswer:
+        """The answer with the gateway's share of every limit that it spoke of, on disk.
+
+        It tells none, and no epoch, where this control plane does not surely lead.
+        """
         if not self._leads.certain:
-            return ()
-        if not report.wants and not report.leaving and report.gateway not in self._disk:
-            self._heard(report)
-            return ()
+            return answer
+        if not report.wants and report.gateway not in self._disk:
+            self._take(report)  # among how many they are shared; nothing of it can change what is on disk
+            return answer
         async with self._lock:
             if not self._read:
                 await self._load()
-            told = self._take(report)
+            told, epoch = self._take(report), self.epoch
             if not await self._written(report.gateway) or not self._leads.certain:
-                return ()
-        return tuple(
+                return answer
+        slices = tuple(
             Slice(subject=t.subject, resource=t.resource, limit=t.limit, share=t.share)  # type: ignore[arg-type]
             for t in told
         )
+        return answer.model_copy(update={"slices": slices, "slices_epoch": epoch, "hold_s": HOLD_S})
 
     def used(self, namespace: str) -> dict[str, int]:
         """What a namespace used of its limits within the last minute, as live gateways say."""
@@ -106,10 +112,6 @@ class Slices:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _heard(self, report: GatewayReport) -> None:
-        """A gateway that uses no limit is one among which they are shared all the same."""
-        self._take(report)
-
     def _take(self, report: GatewayReport) -> list[Told]:
         return self._ledger.report(
             report.gateway,
@@ -118,6 +120,7 @@ class Slices:
             lambda subject, resource: limit_in(self._limits, subject, resource),
             self._clock.monotonic(),
             sequence=report.sequence,
+            epoch=report.slices_epoch,
             leaving=report.leaving,
         )
 
@@ -125,7 +128,9 @@ class Slices:
         self._read = False
         rows = await self._store.secrets(PREFIX)
         self._disk = {name.removeprefix(PREFIX): text for name, text in rows.items()}
-        self._ledger.restore({g: _kept(text) for g, text in self._disk.items()}, self._clock.monotonic())
+        self._loads += 1
+        kept = {gateway: _kept(text) for gateway, text in self._disk.items()}
+        self._ledger.restore(kept, self._clock.monotonic(), self.epoch)
         self._read = True
 
     async def _written(self, gateway: str) -> bool:
@@ -165,6 +170,7 @@ def _text(kept: Kept) -> str:
             "incarnation": kept.incarnation,
             "counted": sorted([*of, amount] for of, amount in kept.counted.items()),
             "left": sorted([*of, amount] for of, amount in kept.left.items()),
+            "past": list(kept.past),
         }
     )
 
@@ -172,4 +178,4 @@ def _text(kept: Kept) -> str:
 def _kept(text: str) -> Kept:
     row = json.loads(text)
     counted, left = ({(s, r): n for s, r, n in row[part]} for part in ("counted", "left"))
-    return Kept(row["incarnation"], counted, left)
+    return Kept(row["incarnation"], counted, left, tuple(row["past"]))

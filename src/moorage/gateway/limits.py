@@ -17,7 +17,7 @@ from moorage.decide.serving.routes import Refuse
 from moorage.gateway import limit_answers
 from moorage.gateway.spending import IN_FLIGHT, REQUESTS, TOKENS, Account, Limit, Permit, prompt_tokens
 from moorage.gateway.tokens import Tokens
-from moorage.wire.routing import Access, Binding, RateLimits, Slice, SliceWant
+from moorage.wire.routing import Access, Binding, GatewayReportAnswer, RateLimits, SliceWant
 
 if TYPE_CHECKING:
     from moorage.gateway.hub import Hub
@@ -68,6 +68,8 @@ class Limits:
     def __init__(self, hub: "Hub") -> None:
         self.active = False
         """whether anything at all is limited"""
+        self.epoch = ""
+        """of the ledger whose answer was taken last"""
         self._hub = hub
         self._namespaces: Mapping[str, RateLimits] = {}
         self._keys: Mapping[str, RateLimits] = {}
@@ -284,19 +286,19 @@ class Limits:
             for limit in self._limits.values()
         )
 
-    def answered(self, slices: Sequence[Slice], sent_at: float, hold_s: float) -> None:
+    def answered(self, answer: GatewayReportAnswer, sent_at: float) -> None:
         """Take the shares that were told in answer to the last report.
 
         Args:
             sent_at: when that report was made, monotonic seconds.
-            hold_s: how long the ledger counts a gateway that is silent.
         """
-        self._told = self._sent
-        if not slices:
+        if not answer.slices_epoch:
             return
+        self._told = self._sent
+        self.epoch = answer.slices_epoch
         now = self._hub.time()
         confirm = False
-        for told in slices:
+        for told in answer.slices:
             limit = self._limits.get((told.subject, told.resource))
             if limit is None:
                 continue
@@ -304,7 +306,7 @@ class Limits:
             if told.share > limit.share:
                 limit.dry_until = float("-inf")
             limit.share, limit.most = told.share, told.limit
-            limit.known_until = sent_at + hold_s - MARGIN_S
+            limit.known_until = sent_at + answer.hold_s - MARGIN_S
             limit.refused -= limit.reported
             limit.reported = 0
         self._look_again()

@@ -7,7 +7,9 @@ keeps to its share (`gateway/limits`).
 The rule. What a gateway may have admitted is `counted`: the most of what it was told, what it says that it keeps to,
 and what it used within the window. A share is raised only by what all the others' counted amounts leave of the limit;
 it is lowered by telling so, and what that frees is free when the gateway's next report confirms it. So the order of a
-gateway's reports matters (`sequence`), and a lost answer costs nothing: what was told stays counted.
+gateway's reports matters (`sequence`), and a lost answer costs nothing: what was told stays counted. A ledger that was
+restored does not know which reports came before; it lowers nothing until a gateway shows that it took an answer of
+this very ledger (`epoch`).
 
 A gateway that says no more is counted for `hold_s`, and in windows for as long again as its last admission stays in
 one. One that is proven gone (it said goodbye, or its successor of the same id reported) is counted in windows only,
@@ -71,11 +73,13 @@ class Kept:
     Args:
         counted: by limit, of the incarnation.
         left: by limit, what incarnations that are gone may have admitted within a window.
+        past: incarnations that are gone, of which a report may still be on its way.
     """
 
     incarnation: str
     counted: Mapping[Of, int]
     left: Mapping[Of, int] = field(default_factory=dict)
+    past: tuple[str, ...] = ()
 
 
 def outgrown(disk: Kept | None, kept: Kept | None) -> bool:
@@ -120,6 +124,8 @@ class _Holder:
     sequence: int = 0
     parts: dict[Of, _Part] = field(default_factory=dict)
     left: list[_Left] = field(default_factory=list)
+    past: dict[str, float] = field(default_factory=dict)
+    """incarnations that are gone, and until when a report of theirs is taken for one that was late"""
 
 
 class Ledger:
@@ -131,16 +137,23 @@ class Ledger:
 
     def __init__(self, hold_s: float = HOLD_S) -> None:
         self.hold_s = hold_s
+        self.epoch = ""
         self._holders: dict[str, _Holder] = {}
 
-    def restore(self, kept: Mapping[str, Kept], now: float) -> None:
-        """Begin from what was written down: every gateway counts as heard just now, for nobody knows better."""
+    def restore(self, kept: Mapping[str, Kept], now: float, epoch: str) -> None:
+        """Begin from what was written down: every gateway counts as heard just now, for nobody knows better.
+
+        Args:
+            epoch: never used before; goes with every answer, and comes back with the reports that follow it.
+        """
+        self.epoch = epoch
         self._holders = {
             gateway: _Holder(
                 of.incarnation,
                 now,
                 parts={limit: _Part(counted=amount) for limit, amount in of.counted.items()},
                 left=[_Left(limit, amount, now + WINDOW_S) for limit, amount in of.left.items()],
+                past=dict.fromkeys(of.past, now + WINDOW_S),
             )
             for gateway, of in kept.items()
         }
@@ -154,7 +167,7 @@ class Ledger:
         left: dict[Of, int] = {}
         for gone in holder.left:
             left[gone.of] = left.get(gone.of, 0) + gone.amount
-        return Kept(holder.incarnation, counted, left) if counted or left else None
+        return Kept(holder.incarnation, counted, left, tuple(sorted(holder.past))) if counted or left else None
 
     def gateways(self) -> Iterable[str]:
         """Those of which anything is known."""
@@ -169,6 +182,7 @@ class Ledger:
         now: float,
         *,
         sequence: int = 0,
+        epoch: str = "",
         leaving: bool = False,
     ) -> list[Told]:
         """Take a gateway's report and say what it may have now.
@@ -178,6 +192,7 @@ class Ledger:
             limit_of: (subject, resource) -> the limit of all gateways together, None where there is none (any more).
             now: monotonic seconds of whoever keeps the ledger.
             sequence: of the report; 0 of a gateway that does not number them.
+            epoch: of the last answer that it took.
             leaving: it admits nothing more, and nothing of it runs.
 
         Returns:
@@ -186,18 +201,19 @@ class Ledger:
         """
         self._forget(now)
         holder = self._holder(gateway, incarnation, now)
-        if sequence and sequence <= holder.sequence:
+        if holder is None or (sequence and sequence <= holder.sequence):
             return []
         holder.sequence, holder.heard_at = sequence, now
         if leaving:
             _leave(holder, {(w.subject, w.resource): w.used for w in wants}, now)
             return []
-        spoken = {(w.subject, w.resource) for w in wants}
-        for of in [of for of in holder.parts if of not in spoken]:
-            del holder.parts[of]
+        in_order = epoch == self.epoch
+        if in_order:
+            spoken = {(w.subject, w.resource) for w in wants}
+            holder.parts = {of: part for of, part in holder.parts.items() if of in spoken}
         answered = []
         for want in wants:
-            told = self._settle(holder, want, limit_of(want.subject, want.resource), now)
+            told = self._settle(holder, want, limit_of(want.subject, want.resource), now, in_order)
             if told is not None:
                 answered.append(told)
         return answered
@@ -220,13 +236,17 @@ class Ledger:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _holder(self, gateway: str, incarnation: str, now: float) -> _Holder:
+    def _holder(self, gateway: str, incarnation: str, now: float) -> _Holder | None:
+        """Who reports; None: one whose successor was heard already."""
         holder = self._holders.get(gateway)
         if holder is None:
             holder = self._holders[gateway] = _Holder(incarnation, now)
         elif holder.incarnation != incarnation:
+            if incarnation in holder.past:
+                return None
             # Its successor reports: nothing of the one before runs any more, but its windows still count.
             _leave(holder, {of: part.counted for of, part in holder.parts.items()}, now)
+            holder.past[holder.incarnation] = now + WINDOW_S
             holder.incarnation, holder.sequence = incarnation, 0
         return holder
 
@@ -235,6 +255,8 @@ class Ledger:
         for gateway, holder in list(self._holders.items()):
             if holder.left:
                 holder.left = [gone for gone in holder.left if gone.until > now]
+            if holder.past:
+                holder.past = {past: until for past, until in holder.past.items() if until > now}
             silent_s = now - holder.heard_at
             if silent_s < self.hold_s:
                 continue
@@ -246,7 +268,7 @@ class Ledger:
     def _live(self, now: float) -> list[_Holder]:
         return [holder for holder in self._holders.values() if now - holder.heard_at <= LIVE_S]
 
-    def _settle(self, holder: _Holder, want: Want, limit: int | None, now: float) -> Told | None:
+    def _settle(self, holder: _Holder, want: Want, limit: int | None, now: float, in_order: bool) -> Told | None:
         """Note what one gateway said of one limit, and what it may have from now on."""
         of = (want.subject, want.resource)
         part = holder.parts.get(of)
@@ -255,7 +277,7 @@ class Ledger:
         part.used = want.used
         if want.wanted or now - part.wanted_at > UNMET_S or want.share >= part.used + part.wanted:
             part.wanted, part.wanted_at = want.wanted, now
-        sure = max(want.share, want.used)
+        sure = max(want.share, want.used, 0 if in_order else part.counted)
         part.counted = sure
         if limit is None:
             return None
