@@ -14,7 +14,6 @@ from moorage.control.load import Loads
 from moorage.control.slices import Slices
 from moorage.decide.serving.exposure import Route, RouteRevision, RouteTarget, route_of
 from moorage.decide.serving.gang import fronts
-from moorage.decide.serving.slices import HOLD_S
 from moorage.decide.serving.snapshot import Demand, Load
 from moorage.domain.nouns import Deployment, Replica, Revision, Worker
 from moorage.domain.states import ReplicaStatus
@@ -94,7 +93,7 @@ class Publisher:
         for deployment in await self._store.find(Deployment):
             self._take(deployment.uid, await self._load(deployment.uid))
         if self.slices is not None:
-            await self.slices.start()
+            await self.slices.start(generation)
         self._number = max(self._number + 1, generation << NUMBER_BITS)
         self._changed_at = dict.fromkeys(self._routes, self._number)
         self._published = True
@@ -236,8 +235,8 @@ class Publisher:
         for uid in touched:
             for hook in self.on_demand:
                 hook(uid)
-        told = await self.slices.report(message) if self.slices is not None else ()
-        return GatewayReportAnswer(lease_s=LEASE_S, number=self._number, slices=told, hold_s=HOLD_S)
+        answer = GatewayReportAnswer(lease_s=LEASE_S, number=self._number)
+        return answer if self.slices is None else await self.slices.answer(message, answer)
 
     def demand(self, deployment: Deployment) -> Demand:
         """Traffic of the deployment's endpoint, with what is published of it and whether that is confirmed."""

@@ -217,7 +217,7 @@ class ControlLink:
         response.raise_for_status()
         answer = GatewayReportAnswer.model_validate_json(response.content)
         self._reporter.answered()
-        self._hub.limits.answered(answer.slices, sent_at, answer.hold_s)
+        self._hub.limits.answered(answer, sent_at)
         self._lease_s = answer.lease_s
         known = self._hub.router.generation
         if known and answer.number > known.number:

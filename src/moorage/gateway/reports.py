@@ -56,6 +56,7 @@ class Reporter:
             evidence=tuple(self._evidence()),
             wants=limits.last_wants() if leaving else limits.wants(),
             sequence=self._sequence,
+            slices_epoch=limits.epoch,
             leaving=leaving,
         )
 

@@ -271,6 +271,8 @@ class GatewayReport(Message):
     """that changed since the last report that was answered"""
     sequence: int = 0
     """rises by one with each report of this incarnation; one that comes after a later one moves no slice"""
+    slices_epoch: str = ""
+    """of the last answer whose slices it took"""
     leaving: bool = False
     """its last report: nothing is in flight, and it admits nothing more"""
 
@@ -283,6 +285,8 @@ class GatewayReportAnswer(Message):
     """newest generation, so that a gateway whose poll is stuck notices"""
     slices: tuple[Slice, ...] = ()
     """its share of every limit that the report spoke of"""
+    slices_epoch: str = ""
+    """which ledger answers: another one after each restart; empty: none does"""
     hold_s: float = 600.0
     """how long the ledger counts the shares of a gateway that is silent; it keeps to them 30 seconds less"""
 
