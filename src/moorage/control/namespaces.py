@@ -18,6 +18,7 @@ from moorage.domain import quotas
 from moorage.domain.errors import Conflict, NotFound
 from moorage.domain.ids import namespace_uid
 from moorage.domain.nouns import Deployment, Namespace, Run
+from moorage.domain.quotas import RATES, Amounts
 from moorage.domain.states import TERMINAL_RUN, DeploymentStatus, RunState
 from moorage.ports import Clock, Store
 from moorage.wire.namespace import Limits, NamespaceBody, shown
@@ -35,12 +36,20 @@ class Namespaces:
     Args:
         store, clock: outside.
         keeper: of the scheduler's book, if this process may lead.
+        passed: what passed of a namespace's requests and tokens in the last minute, by resource.
     """
 
-    def __init__(self, store: Store, clock: Clock, keeper: FleetKeeper | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        keeper: FleetKeeper | None = None,
+        passed: Callable[[str], Amounts] | None = None,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._keeper = keeper
+        self._passed = passed
         self._carry = Carrier(store)
 
     async def listed(self) -> list[JsonObject]:
@@ -101,12 +110,16 @@ class Namespaces:
         rows = {n.name: n for n in await self._store.find(Namespace)}
         used = await self._used()
         names = sorted({DEFAULT, *used, *(name for name, row in rows.items() if row.made or row.limits)})
-        return [quota_object(rows.get(name) or namespaces.unset(name), used.get(name, {})) for name in names]
+        return [self._quota(rows.get(name) or namespaces.unset(name), used.get(name, {})) for name in names]
 
     async def quota(self, name: str) -> JsonObject:
         """What one may hold and does; without a quota its limits are empty."""
         row = await self._row(name)
-        return quota_object(row or namespaces.unset(name), (await self._used(name)).get(name, {}))
+        return self._quota(row or namespaces.unset(name), (await self._used(name)).get(name, {}))
+
+    def _quota(self, row: Namespace, used: Amounts) -> JsonObject:
+        limited = self._passed is not None and any(resource in row.limits for resource in RATES)
+        return quota_object(row, {**used, **self._passed(row.name)} if limited and self._passed else used)
 
     async def set_quota(self, name: str, limits: Limits, *, actor: str, key: str | None) -> JsonObject:
         """Set all of it. What is held already stays, even above it."""

@@ -1,8 +1,9 @@
 """What a namespace may hold: resources by name, sums over what is held, and whether one more fits. Pure arithmetic.
 
 Amounts and limits are plain maps from a resource to a number: `gpus`, `gpu_models.MODEL`, `cpu` (thousandths of a
-core), `memory` (bytes), `runs`, `deployments`, `replicas` (the sum of their `max`). A resource without a limit is
-unlimited. The scheduler decides by these functions, and the store checks by them again in the transaction that places.
+core), `memory` (bytes), `runs`, `deployments`, `replicas` (the sum of their `max`), `requests_per_minute`,
+`tokens_per_minute`. A resource without a limit is unlimited. The scheduler decides by these functions, and the store
+checks by them again in the transaction that places; what passes in a minute is kept to by the gateways.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,8 +18,13 @@ Amounts = Mapping[str, int]
 GPUS, CPU, MEMORY = "gpus", "cpu", "memory"
 RUNS, DEPLOYMENTS, REPLICAS = "runs", "deployments", "replicas"
 
+REQUESTS, TOKENS = "requests_per_minute", "tokens_per_minute"
+
 COUNTED = (RUNS, DEPLOYMENTS, REPLICAS)
-"""What is counted when it is asked for; everything else is summed over what is held."""
+"""What is counted when it is asked for."""
+
+RATES = (REQUESTS, TOKENS)
+"""What gateways count as it passes: no work takes any of it. Everything else is summed over what is held."""
 
 _MODEL = "gpu_models."
 

@@ -5,10 +5,10 @@ How amounts are written is as in specs; `amounts` makes them the plain sums that
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from moorage.domain import quotas
-from moorage.wire.fields import Count, Cpu, Part, Size, TextMap, checked
+from moorage.wire.fields import Count, Cpu, Part, Size, TextMap
 
 
 class NamespaceBody(Part):
@@ -18,17 +18,8 @@ class NamespaceBody(Part):
     description: str = Field(default="", max_length=1000)
 
 
-def _not_yet(value: Any) -> Any:
-    if value is not None:
-        raise ValueError("this version enforces no limit on requests or tokens; leave it out")
-    return value
-
-
-NotYet = Annotated[int | None, BeforeValidator(checked(_not_yet, "not_enforced"))]
-
-
 class Limits(Part):
-    """What a namespace may hold at once. What is left out is unlimited."""
+    """What a namespace may hold at once, and let pass in a minute. What is left out is unlimited."""
 
     gpus: Count | None = None
     gpu_models: dict[Annotated[str, Field(min_length=1)], Count] = Field(
@@ -39,8 +30,10 @@ class Limits(Part):
     runs: Count | None = Field(default=None, description="runs of their own that are not over")
     deployments: Count | None = None
     replicas: Count | None = Field(default=None, description="sum of `replicas.max` over its deployments")
-    requests_per_minute: NotYet = None
-    tokens_per_minute: NotYet = None
+    requests_per_minute: Count | None = Field(
+        default=None, description="of its endpoints' clients together, in any 60 seconds, over all gateways"
+    )
+    tokens_per_minute: Count | None = Field(default=None, description="of prompts and answers, likewise")
 
     def amounts(self) -> dict[str, int]:
         """As they are stored: resource → amount."""
@@ -57,7 +50,7 @@ class QuotaBody(Part):
     limits: Limits
 
 
-_PLAIN = (quotas.GPUS, quotas.MEMORY, quotas.RUNS, quotas.DEPLOYMENTS, quotas.REPLICAS)
+_PLAIN = (quotas.GPUS, quotas.MEMORY, *quotas.COUNTED, *quotas.RATES)
 
 
 def shown(amounts: quotas.Amounts) -> dict[str, Any]:

@@ -105,8 +105,8 @@ async def test_room_kept_for_a_restart_counts_as_used(world: World) -> None:
         ({"tpus": 1}, "tpus"),
         ({"cpu": "lots"}, "cpu"),
         ({"gpu_models": {"": 1}}, "gpu_models"),
-        ({"requests_per_minute": 5}, "requests_per_minute"),
-        ({"tokens_per_minute": 5}, "enforces no limit"),
+        ({"requests_per_minute": -1}, "requests_per_minute"),
+        ({"tokens_per_minute": "many"}, "tokens_per_minute"),
     ],
 )
 async def test_a_quota_that_means_nothing_is_refused_with_its_place(
@@ -116,6 +116,13 @@ async def test_a_quota_that_means_nothing_is_refused_with_its_place(
     assert answer.status == 422
     assert said in str(answer.json)
     assert (await world.admin.get(QUOTA)).json["limits"] == {}
+
+
+async def test_a_quota_of_what_passes_in_a_minute_is_kept_and_shown_with_its_use(world: World) -> None:
+    limits = {"requests_per_minute": 600, "tokens_per_minute": 200_000, "gpus": 2}
+    assert (await put(world, QUOTA, {"limits": limits})).json["limits"] == limits
+    used = (await world.admin.get(QUOTA)).json["used"]
+    assert (used["requests_per_minute"], used["tokens_per_minute"]) == (0, 0)
 
 
 async def test_a_key_of_another_quota_is_refused(world: World) -> None:

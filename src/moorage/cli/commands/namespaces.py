@@ -18,6 +18,8 @@ RESOURCES: Mapping[str, str] = {
     "runs": "Runs that are not over.",
     "deployments": "Deployments.",
     "replicas": "Replicas, summed over the `max` of its deployments.",
+    "requests_per_minute": "Requests of clients in any 60 seconds, over all gateways.",
+    "tokens_per_minute": "Tokens of prompts and answers in any 60 seconds, over all gateways.",
 }
 """What a quota limits beside single GPU models."""
 
@@ -85,10 +87,10 @@ def remove_namespaces(session: Session, names: tuple[str, ...]) -> None:
     )
 )
 def quota() -> None:
-    """How much a namespace may hold at once.
+    """How much a namespace may hold at once, and let pass in a minute.
 
     Work above it waits and says so, and lets other work pass; a run, deployment or replica above it is refused. What
-    is held when a quota is lowered stays.
+    is held when a quota is lowered stays. Requests and tokens above it are refused by the gateways.
     """
 
 
@@ -116,7 +118,7 @@ def _limit_options(function: F) -> F:
     """An option for each resource."""
     for name, text in reversed(list(RESOURCES.items())):
         kind = str if name in ("cpu", "memory") else click.IntRange(min=0)
-        function = click.option(f"--{name}", type=kind, default=None, help=text)(function)
+        function = click.option(f"--{name.replace('_', '-')}", name, type=kind, default=None, help=text)(function)
     return function
 
 
@@ -125,6 +127,7 @@ def _limit_options(function: F) -> F:
     epilog=examples(
         "moor quota set research --gpus 16 --runs 100",
         "moor quota set research --gpu-model H100=8 --gpu-model A100=16",
+        "moor quota set research --requests-per-minute 600 --tokens-per-minute 200000",
         "moor quota set research --unlimited gpus",
     ),
 )
@@ -140,9 +143,10 @@ def set_quota(
     before = session.client.quotas.get(name)["limits"]
     limits = {**before, **{resource: value for resource, value in given.items() if value is not None}}
     wanted = {**limits.pop("gpu_models", {}), **dict(_counted(model) for model in models)}
-    for resource in unlimited:
+    for word in unlimited:
+        resource = word if word in limits else word.replace("-", "_") if not word.startswith("gpu_models.") else word
         if limits.pop(resource, wanted.pop(resource.removeprefix("gpu_models."), None)) is None:
-            raise InvalidSpec(f"{resource} has no limit", remedy=f"see `moor quota get {name}`")
+            raise InvalidSpec(f"{word} has no limit", remedy=f"see `moor quota get {name}`")
     made = session.client.quotas.set(name, {**limits, **({"gpu_models": wanted} if wanted else {})})
     columns = (Column("RESOURCE"), Column("USED", right=True), Column("LIMIT", right=True))
     session.show(made, lambda: Table(columns, tuple(_resources(made)), "no limits"))

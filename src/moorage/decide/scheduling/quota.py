@@ -20,6 +20,9 @@ from moorage.domain import quotas
 from moorage.domain.quotas import Amounts, Over
 from moorage.domain.reasons import Reason, reason
 
+NOT_HELD = (*quotas.COUNTED, *quotas.RATES)
+"""Limits that no place of a worker counts against."""
+
 
 @dataclass(slots=True)
 class Usage:
@@ -94,9 +97,7 @@ class Budget:
     @staticmethod
     def of(fleet: Fleet, limits: Mapping[str, Amounts], usage: Usage) -> "Budget":
         """At the start of a cycle."""
-        held: dict[str, Amounts] = {
-            ns: {r: n for r, n in of.items() if r not in quotas.COUNTED} for ns, of in limits.items()
-        }
+        held: dict[str, Amounts] = {ns: {r: n for r, n in of.items() if r not in NOT_HELD} for ns, of in limits.items()}
         found = {ns: of for ns, of in held.items() if of}
         return Budget(fleet, found, {ns: dict(usage.totals.get(ns, {})) for ns in found})
 
