@@ -220,6 +220,7 @@ def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, d
         "advertise": settings.gateway.url,
         "allowed_origins": list(settings.gateway_allowed_origins),
         "allowed_hosts": list(settings.gateway_allowed_hosts),
+        "access_log": str(settings.gateway_access_log) if settings.gateway_access_log else None,
     }
     return {"server": server, "agent": agent, "gateway": gateway}
 

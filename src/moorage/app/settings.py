@@ -60,6 +60,7 @@ class Settings:
     gateway: Address
     gateway_allowed_origins: tuple[str, ...]
     gateway_allowed_hosts: tuple[str, ...]
+    gateway_access_log: Path | None
     token: str | None
     url: str
     machine_ttl_s: float
@@ -321,6 +322,8 @@ def _show(key: str, value: Any) -> Any:
         return ",".join(f"{k}={v}" for k, v in value.items())
     if isinstance(value, tuple):
         return ",".join(value)
+    if key == "gateway_access_log":
+        return str(value or "off")
     return value if isinstance(value, float) else str(value or "")
 
 
@@ -332,6 +335,7 @@ _READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
     "gateway": (lambda v: "127.0.0.1:7421", _address),
     "gateway_allowed_origins": (lambda v: "", _names),
     "gateway_allowed_hosts": (lambda v: "", _names),
+    "gateway_access_log": (lambda v: "off", lambda raw: None if raw in ("", "off") else _path(raw)),
     "token": (lambda v: "", lambda raw: raw or None),
     "url": (lambda v: v["api"].url, _url),
     "machine_ttl_s": (lambda v: "30", _seconds),
@@ -358,6 +362,7 @@ _ALLOWED: Mapping[str, str] = {
     "gateway": "HOST:PORT, such as 127.0.0.1:7421",
     "gateway_allowed_origins": "origins of web pages with commas between, such as https://chat.example; * is any",
     "gateway_allowed_hosts": "host names with commas between, such as models.example; * is any",
+    "gateway_access_log": "a file, or off",
     "token": "a token",
     "url": "http://HOST:PORT or https://HOST:PORT",
     "machine_ttl_s": "seconds, such as 30",

@@ -29,6 +29,8 @@ class GatewayConfig:
             (`https://chat.example`) or a host (`chat.example`); `*` allows all.
         allowed_hosts: names it goes by besides its addresses, localhost and that of `advertise`; `*` is any name.
             Empty: any when it listens beyond this machine, none when it does not.
+        access_log: file of one JSON line a request; None: none. At `access_log_bytes` it is put aside under a number,
+            of which `access_log_keep` are kept.
     """
 
     host: str = "127.0.0.1"
@@ -53,6 +55,9 @@ class GatewayConfig:
     records_max: int = 10_000
     allowed_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
+    access_log: Path | None = None
+    access_log_bytes: int = 64 * 1024 * 1024
+    access_log_keep: int = 5
 
     def __post_init__(self) -> None:
         if not self.server_url.startswith(("http://", "https://")):
@@ -81,7 +86,8 @@ class GatewayConfig:
         if missing:
             raise InvalidSpec(f"gateway: setting {missing[0]!r} is missing", remedy="add it to the configuration file")
         lists = {name: _words(name, values[name]) for name in ("allowed_origins", "allowed_hosts") if name in values}
-        return cls(**{**values, **lists, "state_dir": Path(values["state_dir"])})
+        paths = {name: Path(values[name]) for name in ("state_dir", "access_log") if values.get(name)}
+        return cls(**{**values, **lists, **paths})
 
     @classmethod
     def from_file(cls, path: Path) -> "GatewayConfig":

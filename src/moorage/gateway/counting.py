@@ -5,9 +5,10 @@ tally), the text of it (`exposition`). Owned by `hub`; `own` reads it.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from moorage.decide.serving.routes import EndpointState, Generation, RevisionState, TargetState
+from moorage.gateway.access_log import AccessLog
 from moorage.gateway.measures import Record, Ring, Stats, running_record
 from moorage.gateway.tokens import Stream, Tokens, told_by_body
 from moorage.gateway.watching import compare
@@ -28,6 +29,7 @@ class Counts:
         self.ring = Ring(records_max)
         self.stats: dict[EndpointState, Stats] = {}
         self.unrouted = 0
+        self.access: AccessLog | None = None
         self._time = time
 
     # --- while a request runs ------------------------------------------------------------------------------------
@@ -81,24 +83,25 @@ class Counts:
         client.tokens = tokens
         if target is not None:
             _count_revision(client, target.revision, outcome, now)
-        self.ring.add(
-            (
-                client.request_id,
-                endpoint.route.name,
-                endpoint.route.name,
-                generation.number if generation else 0,
-                target.spec if target is not None else None,
-                queued_s,
-                first_s,
-                total_s,
-                client.status,
-                client.sent_bytes,
-                outcome,
-                tokens,
-                None,
-                client.retried,
-            )
+        record = (
+            client.request_id,
+            endpoint.route.name,
+            endpoint.route.name,
+            generation.number if generation else 0,
+            target.spec if target is not None else None,
+            queued_s,
+            first_s,
+            total_s,
+            client.status,
+            client.sent_bytes,
+            outcome,
+            tokens,
+            None,
+            client.retried,
         )
+        self.ring.add(record)
+        if self.access is not None:
+            self._log(client, record)
 
     def refused(self, client: "Exchange", outcome: str, generation: Generation | None) -> None:
         """A request ended before its endpoint was known."""
@@ -106,7 +109,16 @@ class Counts:
         taken_s = self._time() - client.started
         number = generation.number if generation else 0
         told = (client.status, client.sent_bytes, outcome, None, None, 0)
-        self.ring.add((client.request_id, "", "", number, None, None, None, taken_s, *told))
+        record = (client.request_id, "", "", number, None, None, None, taken_s, *told)
+        self.ring.add(record)
+        if self.access is not None:
+            self._log(client, record)
+
+    def _log(self, client: "Exchange", record: tuple[Any, ...]) -> None:
+        assert self.access is not None
+        line = client.head.line
+        peer = client.transport.get_extra_info("peername")
+        self.access.add(peer, line.method, line.path, Record._make(record))
 
     # --- with each table -----------------------------------------------------------------------------------------
 

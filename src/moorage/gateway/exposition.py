@@ -21,6 +21,7 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "clients": ("gauge", "Client connections open."),
     "in_flight": ("gauge", "Requests at replicas now."),
     "held": ("gauge", "Requests waiting now."),
+    "access_log_lost_total": ("counter", "Lines of the access log that its disk did not take."),
     "requests_total": ("counter", "Requests answered, by status class (0xx: the client left before an answer)."),
     "unrouted_total": ("counter", "Requests that named no endpoint that is served here, or were refused before that."),
     "waited_total": ("counter", "Requests that had to wait before they were sent on."),
@@ -73,6 +74,7 @@ class Seen(NamedTuple):
     clients: int
     control_up: bool
     unrouted: int
+    log_lost: int | None
     endpoints: Sequence[EndpointState]
     counted: Sequence[tuple[str, str, str, Stats]]
     now: float
@@ -116,6 +118,8 @@ def prometheus(seen: Seen) -> str:
     lines.add("clients", "", seen.clients)
     lines.add("control_up", "", int(seen.control_up))
     lines.add("unrouted_total", "", seen.unrouted)
+    if seen.log_lost is not None:
+        lines.add("access_log_lost_total", "", seen.log_lost)
     for endpoint in seen.endpoints:
         label = f'namespace="{_escaped(endpoint.route.namespace)}",endpoint="{_escaped(endpoint.route.name)}"'
         lines.add("in_flight", label, endpoint.in_flight)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
+from moorage.decide.serving.binding import BindingSpec
 from moorage.decide.serving.routes import (
     EndpointState,
     Generation,
@@ -18,6 +19,7 @@ from moorage.decide.serving.routes import (
     TargetState,
 )
 from moorage.decide.serving.routing import Router
+from moorage.gateway.access_log import AccessLog
 from moorage.gateway.callers import Callers
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.counting import Counts
@@ -69,6 +71,10 @@ class Hub:
         self.copies: set[Copy] = set()
         self.counts = Counts(self.time, config.records_max)
         self.ring = self.counts.ring
+        if config.access_log is not None:
+            self.counts.access = AccessLog(
+                config.access_log, bytes_max=config.access_log_bytes, keep=config.access_log_keep, log=log
+            )
         self.limits = Limits(self)
         self.own = OwnPaths(self, config.token)
         self.requests = RequestReader(Callers(config).judge)
@@ -167,9 +173,11 @@ class Hub:
 
     # --- called by the control link and main ---------------------------------------------------------------------
 
-    def apply(self, generation: Generation, routes: Sequence[RouteSpec]) -> bool:
+    def apply(
+        self, generation: Generation, routes: Sequence[RouteSpec], bindings: Sequence[BindingSpec] = ()
+    ) -> bool:
         """Take a routing table; False when it is not newer than the one in use."""
-        releases = self.router.apply(generation, routes, self.time())
+        releases = self.router.apply(generation, routes, self.time(), bindings)
         if releases is None:
             return False
         listed = {target for endpoint in self.router.endpoints() for target in endpoint.targets}
@@ -184,7 +192,9 @@ class Hub:
         return True
 
     def start(self) -> None:
-        """Begin the sweep."""
+        """Begin the sweep, and the access log."""
+        if self.counts.access is not None:
+            self.counts.access.start()
         self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
 
     def stop(self) -> None:

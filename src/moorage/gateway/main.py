@@ -99,6 +99,8 @@ class Gateway:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._link
             await self._control.goodbye()
+        if self.hub.counts.access is not None:
+            await asyncio.to_thread(self.hub.counts.access.close)
         self._log.info("gateway.stopped")
 
     def _link_ended(self, task: asyncio.Task[None]) -> None:

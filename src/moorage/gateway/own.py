@@ -74,6 +74,7 @@ class OwnPaths:
             clients=len(hub.clients),
             control_up=hub.router.control_lost_at is None,
             unrouted=hub.counts.unrouted,
+            log_lost=hub.counts.access.lost if hub.counts.access is not None else None,
             endpoints=list(hub.router.endpoints()),
             counted=[(e.route.namespace, e.route.name, e.route.name, stats) for e, stats in hub.counts.stats.items()],
             now=hub.time(),

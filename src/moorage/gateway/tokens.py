@@ -78,8 +78,9 @@ def told_by_body(tail: bytes, front: bytes = b"") -> Tokens | None:
         found = _FLAT.match(tail, at - 1)
         if found is not None:
             end = found.end() - 1
-            # what closes: the usage itself, and the answer
-            if tail.count(b"}", end) - tail.count(b"{", end) == 2:
+            # What closes: the usage itself, and the answer. Where nothing opens, strings could only add to it.
+            closed = tail.count(b"}", end) if tail.find(b"{", end) < 0 else _closed(tail[end:])
+            if closed == 2:
                 return _flat(found)
     if at > 0 or b"\r\n" in tail:  # the end of a chunk may cut the word itself
         searched = _searched(tail, (1,))
