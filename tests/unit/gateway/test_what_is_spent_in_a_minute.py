@@ -1,0 +1,119 @@
+"""A gateway's window forgets nothing early, and a permit takes and gives back what the answer told."""
+
+import random
+
+import pytest
+
+from moorage.gateway.spending import IN_FLIGHT, REQUESTS, TOKENS, Account, Limit, Permit, Window, prompt_tokens
+from moorage.gateway.tokens import Tokens
+
+
+def limit(resource: str, share: int) -> Limit:
+    made = Limit("key/k", resource, share, 0.0)
+    made.share, made.known_until = share, float("inf")
+    return made
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_window_counts_at_least_what_was_added_in_the_last_minute_and_nothing_older_than_a_second_more(
+    seed: int,
+) -> None:
+    draw, window = random.Random(seed), Window()
+    now, added = draw.uniform(0.0, 1e6), []
+    for _ in range(2000):
+        now += draw.choice((0.0, 0.01, 0.4, 1.0, 7.0, 59.9, 60.0, 61.0, 200.0))
+        amount = draw.randint(0, 9)
+        window.add(amount, now)
+        added.append((now, amount))
+        used = window.used(now)
+        assert used >= sum(n for at, n in added if at >= now - 60.0)
+        assert used <= sum(n for at, n in added if at > now - 61.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_time_told_until_there_is_room_is_the_first_at_which_there_is(seed: int) -> None:
+    draw, window, now = random.Random(seed), Window(), 1000.0
+    for _ in range(30):
+        now += draw.uniform(0.0, 3.0)
+        window.add(draw.randint(1, 5), now)
+    most = draw.randint(0, window.used(now))
+    wait_s = window.falls_to_in_s(most, now)
+    later = Window.__new__(Window)
+    later._amounts, later._oldest, later._total = list(window._amounts), window._oldest, window._total
+    if wait_s > 0.001:
+        assert later.used(now + wait_s - 0.001) > most
+    assert later.used(now + wait_s) <= most
+
+
+def test_what_is_given_back_in_a_second_that_is_forgotten_changes_nothing() -> None:
+    window = Window()
+    second = window.add(5, 10.0)
+    window.add(3, 80.0)
+    window.give_back(5, second)
+    assert window.used(80.0) == 3
+
+
+def test_a_request_is_charged_to_all_of_its_limits_and_settled_by_what_its_answer_told() -> None:
+    requests, tokens, running = limit(REQUESTS, 2), limit(TOKENS, 100), limit(IN_FLIGHT, 2)
+    account = Account((requests, tokens, running))
+    permit = Permit(account, 60, 20, 0.0)
+    permit.charge(5.0)
+    assert [of.used(5.0) for of in account.limits] == [1, 60, 1]
+    assert account.lacking(60, 5.0) == [tokens]
+    permit.settle(6.0, sent=True, failed=False, usage=(10, 20))
+    assert [of.used(6.0) for of in account.limits] == [1, 30, 0]
+
+
+def test_tokens_above_the_reserve_are_taken_when_they_are_known() -> None:
+    tokens = limit(TOKENS, 100)
+    permit = Permit(Account((tokens,)), 10, 5, 0.0)
+    permit.charge(0.0)
+    permit.settle(120.0, sent=True, failed=False, usage=(50, 90))
+    assert tokens.used(120.0) == 130  # the reserve of two minutes ago is forgotten
+    assert tokens.used(182.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "failed", "left"),
+    [(True, False, (1, 40)), (True, True, (1, 0)), (False, False, (0, 0)), (False, True, (0, 0))],
+)
+def test_a_request_counts_once_it_was_sent_and_tokens_unless_it_failed(
+    sent: bool, failed: bool, left: tuple[int, int]
+) -> None:
+    requests, tokens = limit(REQUESTS, 5), limit(TOKENS, 100)
+    permit = Permit(Account((requests, tokens)), 40, 10, 0.0)
+    permit.charge(0.0)
+    permit.settle(1.0, sent=sent, failed=failed, usage=None)
+    assert (requests.used(1.0), tokens.used(1.0)) == left
+
+
+def test_an_account_learns_how_long_its_answers_are() -> None:
+    account = Account((limit(TOKENS, 10**6),))
+    first = account.usual
+    for _ in range(50):
+        account.learn(10)
+    assert account.usual < first / 10
+    account.learn(10**9)
+    assert account.usual < 2000  # one long answer does not shut its key out
+
+
+def test_nothing_is_admitted_once_the_share_is_too_old() -> None:
+    requests = limit(REQUESTS, 5)
+    requests.known_until = 100.0
+    assert not requests.lacks(1, 99.9)
+    assert requests.lacks(1, 100.0)
+    assert requests.more_may_come(1, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "usage"),
+    [
+        (None, None),
+        (Tokens(None, None), None),
+        (Tokens(7, 5), (7, 5)),
+        (Tokens(7, None), (7, 0)),
+        (Tokens(None, 5, counted=True), (25, 5)),
+    ],
+)
+def test_usage_that_is_half_told_takes_the_prompts_estimate(told: Tokens | None, usage: tuple[int, int] | None) -> None:
+    assert Permit(Account(()), 125, prompt_tokens(100), 0.0).usage(told) == usage
