@@ -23,7 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "sources": {"domain"},
     "control": {"store", "ports", "wire", "decide", "domain", "clock"},
     "api": {"control", "ports", "wire", "decide", "domain", "clock"},
-    "gateway": {"decide.serving.routing", "decide.serving.routes", "wire", "domain", "clock"},
+    "gateway": {"decide.serving.routing", "decide.serving.routes", "decide.serving.binding", "wire", "domain", "clock"},
     "agent": {"runners", "devices", "sources", "ports", "wire", "domain", "clock"},
     "demo": {"client", "wire", "domain"},
     "cli": {"demo", "client", "wire", "domain"},

@@ -91,7 +91,9 @@ class ControlLink:
         except tables.UnreadableTable as error:
             self._hub.log.warning("table.unreadable", error=str(error))
             return
-        if kept is not None and self._hub.apply(tables.generation_of(kept), tables.routes_of(kept)):
+        if kept is not None and self._hub.apply(
+            tables.generation_of(kept), tables.routes_of(kept), tables.bindings_of(kept)
+        ):
             self._limit(kept)
             self._confirmed = tables.generation_of(kept)
             self._hub.log.info("table.loaded", incarnation=kept.incarnation, number=kept.number)
@@ -167,7 +169,7 @@ class ControlLink:
         """Apply, keep, then confirm: a confirmed table is what a restart begins with."""
         generation = tables.generation_of(table)
         self._lease_s = table.lease_s
-        if not self._hub.apply(generation, tables.routes_of(table)):
+        if not self._hub.apply(generation, tables.routes_of(table), tables.bindings_of(table)):
             return
         table = self._limit(table)
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from moorage.decide.serving.binding import BindingSpec
 from moorage.decide.serving.routes import Generation, Limits, RevisionSpec, RouteSpec, TargetSpec
 from moorage.wire.routing import EndpointRoute, RoutingTable
 
@@ -23,6 +24,19 @@ def generation_of(table: RoutingTable) -> Generation:
 def routes_of(table: RoutingTable) -> list[RouteSpec]:
     """The table as the core takes it."""
     return [_route(endpoint) for endpoint in table.endpoints]
+
+
+def bindings_of(table: RoutingTable) -> list[BindingSpec]:
+    """Its endpoints that people made, as the core takes them."""
+    return [
+        BindingSpec(
+            uid=binding.uid,
+            name=binding.name,
+            namespace=binding.namespace,
+            routes=tuple((route.deployment, route.weight) for route in binding.routes),
+        )
+        for binding in table.bindings
+    ]
 
 
 def _route(endpoint: EndpointRoute) -> RouteSpec:

@@ -104,7 +104,8 @@ def test_a_request_whose_connect_failed_waits_at_the_front_with_its_first_deadli
     assert isinstance(first, Serve)
     assert isinstance(router.arrive(endpoint, "second", 1.0), Hold)
     assert isinstance(router.connect_failed(endpoint, first.target, Held("first", 10.0), 2.0), Hold)
-    assert list(endpoint.waiting.items()) == [("first", 10.0), ("second", 11.0)]
+    assert {token: waiter.deadline for token, waiter in endpoint.waiting.items()} == {"first": 10.0, "second": 11.0}
+    assert endpoint.queue.head(0).token == "first"
     target = endpoint.targets[0]
     router.eject(target, 9.99)
     late = router.sweep(10.0)

@@ -5,6 +5,7 @@ Not here: whether it is tried at all (`routing`, `among`).
 
 from collections.abc import Sequence
 
+from moorage.decide.serving import affinity
 from moorage.decide.serving.routes import EndpointState, RevisionState, Serve, TargetState
 
 _LCG_MASK = (1 << 64) - 1
@@ -20,14 +21,22 @@ class Picks:
     def __init__(self, seed: int) -> None:
         self._turn = seed & _LCG_MASK
 
-    def pick(self, among: EndpointState | RevisionState, now: float, limit: int) -> TargetState | None:
-        """Least in flight of two; all are looked at when neither of the two is open."""
+    def pick(
+        self, among: EndpointState | RevisionState, now: float, limit: int, key: bytes | None = None
+    ) -> TargetState | None:
+        """Least in flight of two; all are looked at when neither of the two is open.
+
+        Args:
+            key: requests with the same one go to the same replica, whatever the weights.
+        """
         targets = among.targets
         count = len(targets)
         if count == 1:
             return targets[0] if targets[0].open_to(now, limit) else None
         if count == 0:
             return None
+        if key is not None:
+            return affinity.choose(targets, key, now, limit)
         self._turn = turn = (self._turn * 6364136223846793005 + 1442695040888963407) & _LCG_MASK
         if not among.uniform:
             return _weighted([t for t in targets if t.open_to(now, limit)], turn >> 33)
@@ -41,9 +50,11 @@ class Picks:
         return min(open_targets, key=_load) if open_targets else None
 
 
-def start(endpoint: EndpointState, target: TargetState) -> Serve:
+def start(endpoint: EndpointState, target: TargetState, tenant: str) -> Serve:
     """Count a request as in flight there."""
-    if target.failures:
+    if tenant:
+        endpoint.queue.began(tenant)
+    if target.aside:
         target.probing = True
     target.in_flight += 1
     endpoint.in_flight += 1

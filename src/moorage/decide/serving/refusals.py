@@ -3,9 +3,8 @@
 Not here: when (`routing`).
 """
 
+from moorage.decide.serving import estimates
 from moorage.decide.serving.routes import EndpointState, Refuse
-
-DEFAULT_RETRY_AFTER_S = 5.0
 
 NOT_LOADED = Refuse(503, "not_ready", "this gateway has no routing table yet; retry shortly", 1.0)
 
@@ -13,6 +12,27 @@ NOT_LOADED = Refuse(503, "not_ready", "this gateway has no routing table yet; re
 def not_found(name: str) -> Refuse:
     """A name that the table does not have; it lists nothing, since other names may not be yours."""
     return Refuse(404, "model_not_found", f"The model `{name}` does not exist or you do not have access to it.")
+
+
+def leads_nowhere(name: str) -> Refuse:
+    """An endpoint that people made, none of whose deployments is there with a weight."""
+    return Refuse(
+        503,
+        "endpoint_unbound",
+        f"endpoint {name} leads to no deployment now: those that it names do not exist or have the weight 0; "
+        "it answers again once it is bound to one that does",
+        estimates.COLD_S,
+    )
+
+
+def moved(name: str) -> Refuse:
+    """It came by an endpoint that people made, and waited at a deployment that is gone now."""
+    return Refuse(
+        503,
+        "endpoint_rebound",
+        f"the deployment that this request for endpoint {name} waited for was removed; retry",
+        estimates.LEAST_S,
+    )
 
 
 def settled(endpoint: EndpointState) -> Refuse | None:
@@ -26,28 +46,39 @@ def settled(endpoint: EndpointState) -> Refuse | None:
     return Refuse(503, route.error_code or f"endpoint_{route.mode}", message, route.retry_after_s)
 
 
-def nobody_to_wake_it(endpoint: EndpointState) -> Refuse:
+def nobody_to_wake_it(endpoint: EndpointState, now: float) -> Refuse:
     """Cold, and the control plane is away."""
     return Refuse(
         503,
         "control_plane_unreachable",
         f"endpoint {endpoint.public_id} has no running replica, "
         "and the control plane that would start one does not answer",
-        endpoint.route.retry_after_s or DEFAULT_RETRY_AFTER_S,
+        estimates.of_wake(endpoint, now),
     )
 
 
-def queue_full(endpoint: EndpointState, held: int) -> Refuse:
+def queue_full(endpoint: EndpointState, held: int, now: float) -> Refuse:
     """As many wait as may."""
     return Refuse(
         429,
         "queue_full",
         f"endpoint {endpoint.public_id} already holds {held} requests, its limit",
-        endpoint.route.retry_after_s or 1.0,
+        estimates.of_queue(endpoint, now),
     )
 
 
-def timed_out(endpoint: EndpointState) -> Refuse:
+def displaced(endpoint: EndpointState, now: float) -> Refuse:
+    """It waited in a full queue, of which its tenant held most, and another tenant needed a place."""
+    return Refuse(
+        429,
+        "queue_full",
+        f"endpoint {endpoint.public_id} holds as many requests as it may, most of them yours; "
+        "this one gave its place to another client",
+        estimates.of_queue(endpoint, now),
+    )
+
+
+def timed_out(endpoint: EndpointState, now: float) -> Refuse:
     """It waited as long as requests may."""
     route = endpoint.route
     why = f": {route.error}" if route.error else ""
@@ -55,7 +86,7 @@ def timed_out(endpoint: EndpointState) -> Refuse:
         503,
         "queue_timeout",
         f"endpoint {endpoint.public_id} was not ready within {route.limits.queue_timeout_s:g} s{why}",
-        route.retry_after_s or DEFAULT_RETRY_AFTER_S,
+        estimates.of_queue(endpoint, now),
     )
 
 
@@ -66,7 +97,7 @@ def wake_failed(endpoint: EndpointState) -> Refuse:
         503,
         route.error_code or "wake_failed",
         route.error or f"endpoint {endpoint.public_id} could not be started",
-        route.retry_after_s or DEFAULT_RETRY_AFTER_S,
+        route.retry_after_s or estimates.COLD_S,
     )
 
 

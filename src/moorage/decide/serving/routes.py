@@ -4,15 +4,24 @@ Here: routes as the table gives them, their run-time state, and the decision typ
 served (that is `routing`), sockets, clocks. Used by `routing` and by the gateway's rooms.
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Final
 
+from moorage.decide.serving.affinity import number_of
+from moorage.decide.serving.queueing import Queue, Token, Waiter
 from moorage.decide.serving.shares import Split, split_of
 from moorage.decide.serving.tally import Comparison, Traffic
 
 DEFAULT_NAMESPACE = "default"
 
-Token = Hashable
+OK: Final = 0
+"""How a request ended for the replica that had it: it answered."""
+FAILED: Final = 1
+"""No answer, a cut one, or one that says that the server is unwell."""
+SERVER_ERROR: Final = 2
+"""An error that may be the request's own."""
+NEUTRAL: Final = 3
+"""Nothing about the replica: the client left or broke its request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +125,47 @@ class RevisionState:
 class TargetState:
     """One replica and what this gateway has at it. Outlives its place in the table while requests run there."""
 
-    __slots__ = ("ejected_until", "failures", "in_flight", "probing", "revision", "serve", "spec")
+    __slots__ = (
+        "aside",
+        "barred",
+        "ejected_until",
+        "ejections",
+        "failures",
+        "in_flight",
+        "number",
+        "probing",
+        "revision",
+        "serve",
+        "spec",
+        "strikes",
+    )
 
     def __init__(self, spec: TargetSpec, revision: RevisionState) -> None:
         self.spec = spec
         self.revision = revision
         self.in_flight = 0
         """copies included"""
+        self.aside = False
+        """gets one request at a time, once `ejected_until` is over: `failures` or `barred`"""
         self.failures = 0
+        """connects that failed since the last one that worked"""
+        self.strikes = 0
+        """bad answers since the last good one, in halves"""
+        self.barred = 0
+        """how often bad answers put it aside since the last good one"""
+        self.ejections = 0
+        """how often they did so ever"""
         self.ejected_until = 0.0
         self.probing = False
         self.serve = Serve(self)
+        self.number = number_of(f"{spec.replica}/{spec.worker}".encode())
+        """what affinity knows it by"""
 
     def open_to(self, now: float, max_in_flight: int) -> bool:
         """Whether one more request may go there. After failures only one probe at a time is let through."""
         if self.in_flight >= max_in_flight:
             return False
-        return not self.failures or (not self.probing and now >= self.ejected_until)
+        return not self.aside or (not self.probing and now >= self.ejected_until)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,9 +182,15 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Wait in the endpoint's queue. `first` marks the edge from no demand to demand: report at once."""
+    """Wait in the endpoint's queue.
+
+    Args:
+        first: marks the edge from no demand to demand: report at once.
+        displaced: one that waited and is refused, because this one takes its place in a full queue.
+    """
 
     first: bool
+    displaced: "tuple[Token, Refuse] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +210,15 @@ class Held:
     Args:
         deadline: end of its patience: `now` of its arrival + queue_timeout_s.
         revision: the one that it names, if it does.
+        tenant, affinity, bound: as at its arrival.
     """
 
     token: Token
     deadline: float
     revision: str | None = None
+    tenant: str = ""
+    affinity: bytes | None = None
+    bound: str = ""
 
 
 Decision = Serve | Hold | Refuse
@@ -186,9 +229,10 @@ HOLD = Hold(first=False)
 
 
 class EndpointState:
-    """One endpoint: its route, its targets, its queue (token → deadline, oldest first), its counts."""
+    """One endpoint: its route, its targets, its queue, its counts."""
 
     __slots__ = (
+        "cold_at",
         "completed",
         "copies",
         "ended_at",
@@ -197,12 +241,15 @@ class EndpointState:
         "leaving",
         "listed",
         "named",
+        "queue",
         "revisions",
         "route",
+        "service_s",
         "split",
         "targets",
         "uniform",
         "waiting",
+        "wake_s",
     )
 
     def __init__(self, route: RouteSpec) -> None:
@@ -215,14 +262,21 @@ class EndpointState:
         """by uid: of the targets and of the table, and those before them while requests run there"""
         self.split: Split | None = None
         """while not all targets are alike"""
-        self.waiting: dict[Token, float] = {}
-        self.named: dict[Token, str] = {}
-        """of those that wait, the revision that they named"""
+        self.queue = Queue()
+        self.waiting: dict[Token, Waiter] = self.queue.waiting
+        """everybody in the queue; read only here, as `named` is"""
+        self.named: dict[Token, str] = self.queue.named
         self.in_flight = 0
         self.copies = 0
         """in flight, of requests that another revision answers"""
         self.completed = 0
         self.ended_at: float | None = None
+        self.service_s: float | None = None
+        """mean time that a request takes at a replica"""
+        self.cold_at: float | None = None
+        """when the first came that waits for the endpoint to wake"""
+        self.wake_s: float | None = None
+        """how long the first one waited when it woke last"""
         self.evidence_id: str | None = None
         self.listed = True
 

@@ -2,24 +2,32 @@
 
 Here: the state of every endpoint as one gateway sees it, and the rules for serve, hold, wake and refuse. Not here:
 sockets, clocks, randomness, logging (`now` and the seed are arguments); which revision (`among`) and which replica of
-it (`picking`); what refusals say (`refusals`). Called by `moorage.gateway.hub` only, from one thread. A request is
-known by a token that the caller chooses (any hashable object); each admitted token leaves by exactly one of `done`,
-`cancelled`, or a `Refuse` returned for it.
+it (`picking`); who of those that wait goes first (`queueing`); when a replica is put aside (`ejection`); endpoints that
+people made (`binding`); names (`naming`); what refusals say (`refusals`). Called by `moorage.gateway.hub` only, from
+one thread. A request is known by a token that the caller chooses (any hashable object); each admitted token leaves by
+exactly one of `done`, `cancelled`, or a `Refuse` returned for it.
 
-Invariants (checked by the property tests): a target never has more than `max_in_flight` requests; new requests are
-refused once `max_queue` are held; an endpoint that the table names is never answered 404, save for a revision that it
-does not have; a request that names a revision goes to no other.
+Invariants (checked by the property tests): a target never has more than `max_in_flight` requests; no new request
+makes more than `max_queue` wait; an endpoint that the table names is never answered 404, save for a revision that it
+does not have; a request that names a revision goes to no other; bad answers never put aside more than half of a
+revision's replicas.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
+from typing import Final
 
-from moorage.decide.serving import refusals
+from moorage.decide.serving import ejection, estimates, naming, refusals
 from moorage.decide.serving.among import Among
+from moorage.decide.serving.binding import BindingSpec, BindingState
+from moorage.decide.serving.ejection import EJECT_MAX_S, EJECT_MIN_S
 from moorage.decide.serving.picking import Picks, start
+from moorage.decide.serving.queueing import Token, Waiter
 from moorage.decide.serving.routes import (
-    DEFAULT_NAMESPACE,
     HOLD,
     HOLD_FIRST,
+    NEUTRAL,
+    OK,
     Decision,
     EndpointState,
     Generation,
@@ -29,13 +37,13 @@ from moorage.decide.serving.routes import (
     Release,
     RouteSpec,
     TargetState,
-    Token,
 )
 
-EJECT_MIN_S = 0.05
-"""First back-off after a failed connect: a server that listens a moment after it said ready costs one such wait."""
-EJECT_MAX_S = 2.0
-CONTROL_GRACE_S = 10.0
+__all__ = ["CONTROL_GRACE_S", "EJECT_MAX_S", "EJECT_MIN_S", "Router"]
+
+_SAMPLED: Final = 7
+"""While nothing waits, every eighth service time is measured."""
+CONTROL_GRACE_S: Final = 10.0
 """A control plane away for less than this is a restart: cold endpoints still hold. Beyond it nobody can wake them."""
 
 
@@ -52,14 +60,24 @@ class Router:
         self.control_lost_at: float | None = now
         self._endpoints: dict[tuple[str, str], EndpointState] = {}
         self._names: dict[str, EndpointState] = {}
+        self._bindings: dict[tuple[str, str], BindingState] = {}
+        self._bound: dict[str, BindingState] = {}
         self._pick = Picks(seed).pick
         self._among = Among(self._pick)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
     def find(self, name: str) -> EndpointState | None:
-        """The endpoint called so: name, namespace/name or alias."""
+        """The deployment's own endpoint called so: name, namespace/name or alias."""
         return self._names.get(name)
+
+    def bound(self, name: str) -> BindingState | None:
+        """The endpoint that people made called so, asked for once `find` knows none; `draw` says where it leads."""
+        return self._bound.get(name)
+
+    def bindings(self) -> Iterable[BindingState]:
+        """Every endpoint that people made and that its name reaches."""
+        return set(self._bound.values())
 
     def unknown(self, name: str) -> Refuse:
         """The answer for a name that `find` does not know."""
@@ -75,74 +93,112 @@ class Router:
 
     # --- requests ------------------------------------------------------------------------------------------------
 
-    def arrive(self, endpoint: EndpointState, token: Token, now: float, revision: str | None = None) -> Decision:
+    def arrive(
+        self,
+        endpoint: EndpointState,
+        token: Token,
+        now: float,
+        revision: str | None = None,
+        *,
+        tenant: str = "",
+        affinity: bytes | None = None,
+        bound: str = "",
+    ) -> Decision:
         """Decide for a new request. After `Serve` the request counts as in flight; after `Hold` as held.
 
         Args:
             revision: the one that it names (uid, number or name), if it does.
+            tenant: whose it is; told again when it ends.
+            affinity: requests with the same one go to the same replica.
+            bound: the name of the endpoint that people made by which it came, if it did.
         """
-        if endpoint.split is not None or revision is not None:
-            decision = self._among.arrive(endpoint, now, revision) if endpoint.route.mode == "serve" else None
-            return decision or self._hold(endpoint, token, now, revision)
         route = endpoint.route
-        if route.mode == "serve" and not endpoint.waiting:
-            target = self._pick(endpoint, now, route.limits.max_in_flight)
+        if endpoint.split is not None or revision is not None:
+            if route.mode == "serve":
+                decision = self._among.arrive(endpoint, now, revision, tenant, affinity)
+                if decision is not None:
+                    return decision
+        elif route.mode == "serve" and not endpoint.waiting:
+            target = self._pick(endpoint, now, route.limits.max_in_flight, affinity)
             if target is not None:
-                return start(endpoint, target)
-        return self._hold(endpoint, token, now, None)
+                return start(endpoint, target, tenant)
+        return self._hold(endpoint, Waiter(token, 0.0, revision, tenant=tenant, affinity=affinity, bound=bound), now)
 
     def connected(self, endpoint: EndpointState, target: TargetState, now: float) -> Sequence[Release]:
         """The target took a connection: it is healthy again. Returns the held requests that may go now."""
         if not target.failures:
             return ()
-        target.failures = 0
-        target.probing = False
-        return self._release(endpoint, now)
+        return self._release(endpoint, now) if ejection.connected(target) else ()
 
     def connect_failed(self, endpoint: EndpointState, target: TargetState, held: Held, now: float) -> Decision:
         """A connect failed and nothing was sent: put the target aside, and decide again for that request.
 
         It goes back to the front of the queue with its old deadline, so that failing servers never prolong a wait.
         """
-        self._end(endpoint, target)
+        self._end(endpoint, target, held.tenant)
         self.eject(target, now)
         if endpoint.route.mode == "serve" and endpoint.listed:
-            again = self._among.again(endpoint, target, now, held.revision)
+            again = self._among.again(endpoint, target, now, held)
             if again is not None:
                 return again
-        final = refusals.settled(endpoint)
+        final = self._settled(endpoint, held.bound)
         if final is not None:
             return final
         if now >= held.deadline:
-            return refusals.timed_out(endpoint)
+            return refusals.timed_out(endpoint, now)
         first = not endpoint.waiting
-        endpoint.waiting = {held.token: held.deadline, **endpoint.waiting}
-        if held.revision is not None:
-            endpoint.named[held.token] = held.revision
+        endpoint.queue.add_first(
+            Waiter(
+                held.token,
+                held.deadline,
+                held.revision,
+                tenant=held.tenant,
+                affinity=held.affinity,
+                bound=held.bound,
+            )
+        )
         return HOLD_FIRST if first else HOLD
 
     def eject(self, target: TargetState, now: float) -> None:
-        """A connect failed. Those that failed together count once, else a burst would put it aside for long."""
-        target.probing = False
-        if target.failures and now < target.ejected_until:
-            return
-        target.failures += 1
-        target.ejected_until = now + min(EJECT_MAX_S, EJECT_MIN_S * 2.0 ** min(target.failures - 1, 16))
+        """A connect failed for which no request of a client waits (any more)."""
+        ejection.refused_connect(target, now)
 
-    def done(self, endpoint: EndpointState, target: TargetState, now: float) -> Sequence[Release]:
+    def done(
+        self,
+        endpoint: EndpointState,
+        target: TargetState,
+        now: float,
+        outcome: int = OK,
+        *,
+        sent_at: float = inf,
+        tenant: str = "",
+    ) -> Sequence[Release]:
         """A request in flight ended, however it ended. Returns the held requests that may go now.
 
         When it ends while its connect is still open, the caller reports that connect later: `connected` or `eject`.
+
+        Args:
+            outcome: `OK`, `FAILED`, `SERVER_ERROR` or `NEUTRAL`.
+            sent_at: when it went to the target.
+            tenant: as at its arrival.
         """
-        self._end(endpoint, target)
+        target.in_flight -= 1
+        endpoint.in_flight -= 1
+        if tenant:
+            endpoint.queue.ended(tenant)
+        if outcome or target.strikes:
+            self._judge(target, outcome, now, sent_at)
+        if (endpoint.waiting or not endpoint.completed & _SAMPLED) and sent_at < now and outcome == OK:
+            estimates.measure_service(endpoint, now - sent_at)
         endpoint.completed += 1
         endpoint.ended_at = now
         return self._release(endpoint, now) if endpoint.waiting else ()
 
     def cancelled(self, endpoint: EndpointState, token: Token) -> None:
         """The client of a held request went away."""
-        endpoint.waiting.pop(token, None)
-        endpoint.named.pop(token, None)
+        endpoint.queue.remove(token)
+        if not endpoint.waiting:
+            endpoint.cold_at = None
 
     def copy_ended(self, endpoint: EndpointState, target: TargetState) -> None:
         """A copy is over, or was never sent. When its connect failed, the caller calls `eject` as well."""
@@ -159,16 +215,18 @@ class Router:
         for endpoint in self._endpoints.values():
             if not endpoint.waiting:
                 continue
-            late = [token for token, deadline in endpoint.waiting.items() if now >= deadline]
-            for token in late:
-                self.cancelled(endpoint, token)
-                out.append((token, refusals.timed_out(endpoint)))
+            for waiter in endpoint.queue.late(now):
+                out.append((waiter.token, refusals.timed_out(endpoint, now)))
+            if not endpoint.waiting:
+                endpoint.cold_at = None
             out.extend(self._release(endpoint, now))
         return out
 
     # --- the table -----------------------------------------------------------------------------------------------
 
-    def apply(self, generation: Generation, routes: Iterable[RouteSpec], now: float) -> list[Release] | None:
+    def apply(
+        self, generation: Generation, routes: Iterable[RouteSpec], now: float, bindings: Iterable[BindingSpec] = ()
+    ) -> list[Release] | None:
         """Take a table. None when it is not newer; else what becomes of held requests.
 
         A rise of `wake_failures` answers those held at this moment with the endpoint's error; later ones wait again.
@@ -184,12 +242,17 @@ class Router:
             state = self._endpoints.get(key)
             if state is None:
                 state = self._endpoints[key] = EndpointState(route)
+                state.update(route, now)
             wake_failed = route.wake_failures > state.route.wake_failures
-            state.update(route, now)
+            if route != state.route or not state.listed or state.leaving:
+                state.update(route, now)
+                for revision in state.revisions.values():
+                    ejection.let_in(revision)
             out.extend(self._settle(state, wake_failed, now))
         for key in [key for key in self._endpoints if key not in seen]:
             out.extend(self._forget(key))
-        self._index()
+        self._names = naming.of_endpoints(self._endpoints.values())
+        self._bind(bindings)
         return out
 
     def control(self, up: bool, now: float) -> None:
@@ -201,40 +264,68 @@ class Router:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _end(self, endpoint: EndpointState, target: TargetState) -> None:
+    def _end(self, endpoint: EndpointState, target: TargetState, tenant: str) -> None:
         target.in_flight -= 1
         endpoint.in_flight -= 1
+        if tenant:
+            endpoint.queue.ended(tenant)
 
-    def _hold(self, endpoint: EndpointState, token: Token, now: float, revision: str | None) -> Hold | Refuse:
-        refusal = refusals.settled(endpoint)
+    def _judge(self, target: TargetState, outcome: int, now: float, sent_at: float) -> None:
+        if outcome == OK:
+            ejection.answered_well(target, sent_at)
+        elif outcome == NEUTRAL:
+            ejection.left_open(target, sent_at)
+        else:
+            ejection.answered_badly(target, outcome, now, sent_at)
+
+    def _hold(self, endpoint: EndpointState, waiter: Waiter, now: float) -> Hold | Refuse:
+        refusal = self._settled(endpoint, waiter.bound)
         if refusal is not None:
             return refusal
         lost = self.control_lost_at
-        if lost is not None and now - lost > CONTROL_GRACE_S and endpoint.cold:
-            return refusals.nobody_to_wake_it(endpoint)
+        cold = endpoint.cold
+        if cold and lost is not None and now - lost > CONTROL_GRACE_S:
+            return refusals.nobody_to_wake_it(endpoint, now)
         limits = endpoint.route.limits
+        waiter.deadline = now + limits.queue_timeout_s
+        queue = endpoint.queue
         # Those that name a revision have a queue's length of their own: they must not fill that of all others.
-        held = len(endpoint.named) if revision is not None else len(endpoint.waiting) - len(endpoint.named)
+        named = waiter.revision is not None
+        held = len(queue.named) if named else len(queue.waiting) - len(queue.named)
         if held >= limits.max_queue:
-            return refusals.queue_full(endpoint, held)
-        endpoint.waiting[token] = now + limits.queue_timeout_s
-        if revision is not None:
-            endpoint.named[token] = revision
-        return HOLD_FIRST if len(endpoint.waiting) == 1 else HOLD
+            other = queue.place_for(waiter.tenant) if not named else None
+            if other is None:
+                return refusals.queue_full(endpoint, held, now)
+            queue.remove(other.token)
+            queue.add(waiter)
+            return Hold(False, (other.token, refusals.displaced(endpoint, now)))
+        queue.add(waiter)
+        if cold and endpoint.cold_at is None:
+            endpoint.cold_at = now
+        return HOLD_FIRST if len(queue.waiting) == 1 else HOLD
+
+    def _settled(self, endpoint: EndpointState, bound: str) -> Refuse | None:
+        """The refusal of an endpoint that cannot serve whatever one waits; None of one that may."""
+        return refusals.moved(bound) if bound and not endpoint.listed else refusals.settled(endpoint)
 
     def _release(self, endpoint: EndpointState, now: float) -> list[Release]:
         out: list[Release] = []
         if endpoint.route.mode != "serve" or not endpoint.listed:
             return out
         if endpoint.split is not None or endpoint.named:
-            return self._among.release(endpoint, now)
-        while endpoint.waiting:
-            target = self._pick(endpoint, now, endpoint.route.limits.max_in_flight)
-            if target is None:
-                break
-            token = next(iter(endpoint.waiting))
-            del endpoint.waiting[token]
-            out.append((token, start(endpoint, target)))
+            out = self._among.release(endpoint, now)
+        else:
+            queue = endpoint.queue
+            limit = endpoint.route.limits.max_in_flight
+            while (waiter := queue.head(endpoint.in_flight)) is not None:
+                target = self._pick(endpoint, now, limit, waiter.affinity)
+                if target is None:
+                    break
+                queue.went(waiter)
+                out.append((waiter.token, start(endpoint, target, waiter.tenant)))
+        if out and endpoint.cold_at is not None:
+            endpoint.wake_s = now - endpoint.cold_at
+            endpoint.cold_at = None
         return out
 
     # --- the table, inside ---------------------------------------------------------------------------------------
@@ -245,39 +336,38 @@ class Router:
         refusal = refusals.settled(endpoint)
         if refusal is None and wake_failed:
             refusal = refusals.wake_failed(endpoint)
-        return self._release(endpoint, now) if refusal is None else _refuse_all(endpoint, refusal)
+        return self._release(endpoint, now) if refusal is None else _refuse_all(endpoint, refusal, None)
 
     def _forget(self, key: tuple[str, str]) -> list[Release]:
         endpoint = self._endpoints[key]
         endpoint.forget()
-        out = _refuse_all(endpoint, refusals.not_found(endpoint.public_id))
+        out = _refuse_all(endpoint, refusals.not_found(endpoint.public_id), refusals.moved)
         if not endpoint.in_flight:
             del self._endpoints[key]
         return out
 
-    def _index(self) -> None:
-        """Names to endpoints: full names always; bare ones to `default` first, else only while unambiguous."""
-        names: dict[str, EndpointState] = {}
-        bare: dict[str, list[EndpointState]] = {}
-        for state in self._endpoints.values():
-            if not state.listed:
-                continue
-            for name in (state.route.name, *state.route.aliases):
-                names.setdefault(f"{state.route.namespace}/{name}", state)
-                bare.setdefault(name, []).append(state)
-        for name, states in bare.items():
-            own = [s for s in states if s.route.namespace == DEFAULT_NAMESPACE] or states
-            exact = [s for s in own if s.route.name == name] or own
-            if len(exact) == 1:
-                names.setdefault(name, exact[0])
-        for state in self._endpoints.values():
-            if state.listed:
-                names[f"{state.route.namespace}/{state.route.name}"] = state
-        self._names = names
+    def _bind(self, specs: Iterable[BindingSpec]) -> None:
+        kept: dict[tuple[str, str], BindingState] = {}
+        for spec in specs:
+            key = (spec.namespace, spec.name)
+            state = kept[key] = self._bindings.get(key) or BindingState(spec)
+            state.update(spec, self._listed)
+        self._bindings = kept
+        self._bound = naming.of_bindings(kept.values(), self._names)
+
+    def _listed(self, namespace: str, name: str) -> EndpointState | None:
+        state = self._endpoints.get((namespace, name))
+        return state if state is not None and state.listed else None
 
 
-def _refuse_all(endpoint: EndpointState, refusal: Refuse) -> list[Release]:
-    tokens = list(endpoint.waiting)
-    endpoint.waiting = {}
-    endpoint.named = {}
-    return [(token, refusal) for token in tokens]
+def _refuse_all(endpoint: EndpointState, refusal: Refuse, bound: Callable[[str], Refuse] | None) -> list[Release]:
+    """Answer everybody that waits.
+
+    Args:
+        bound: the answer for those that came by an endpoint that people made, by its name; None: the same.
+    """
+    endpoint.cold_at = None
+    return [
+        (waiter.token, bound(waiter.bound) if bound is not None and waiter.bound else refusal)
+        for waiter in endpoint.queue.clear()
+    ]
