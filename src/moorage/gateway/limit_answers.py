@@ -11,6 +11,8 @@ _WORDS: Final = {IN_FLIGHT: "requests at once", TOKENS: "tokens per minute"}
 _NO_RETRY: Final = b"x-should-retry: false\r\n"
 """What OpenAI's clients ask before they repeat a request."""
 _UNKNOWN_RETRY_S: Final = 5.0
+_RETRY_S_MAX: Final = 60.0
+"""More is not believed by OpenAI's clients, and no window is longer but for the second that it is late."""
 _LENT_RETRY_S: Final = 5.0
 """Others have the rest of the limit; the ledger moves it to where it is wanted within seconds."""
 
@@ -83,7 +85,7 @@ def retry_in_s(limit: Limit, amount: int, now: float) -> float:
         return 1.0
     if amount > limit.share:
         return _LENT_RETRY_S
-    return limit.window.falls_to_in_s(limit.share - amount, now)
+    return min(_RETRY_S_MAX, limit.window.falls_to_in_s(limit.share - amount, now))
 
 
 def _whose(limit: Limit) -> str:
