@@ -34,6 +34,8 @@ UID_PREFIX: Mapping[str, str] = MappingProxyType(
         "Machine": "mch",
         "Operation": "op",
         "Namespace": "ns",
+        "Key": "key",
+        "Endpoint": "ep",
     }
 )
 """Kind word → what its uids begin with."""

@@ -8,11 +8,14 @@ Only the store makes new versions; everybody else asks for a `Change`.
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from moorage.domain.reasons import Reason
+from moorage.domain.noun import JsonMap
+from moorage.domain.noun import Noun as Noun  # noqa: PLC0414  # everybody imports it from here
 from moorage.domain.states import (
     DeploymentStatus,
+    EndpointState,
+    KeyState,
     MachineState,
     NamespaceState,
     OperationState,
@@ -22,31 +25,6 @@ from moorage.domain.states import (
     WorkerState,
 )
 from moorage.domain.written import row
-
-JsonMap = Mapping[str, Any]
-
-
-@row
-class Noun:
-    """What every row has. `state_field` names the attribute that its transition table governs."""
-
-    kind: ClassVar[str] = "Noun"
-    state_field: ClassVar[str] = "state"
-
-    uid: str
-    namespace: str = "default"
-    name: str = ""
-    version: int = 1
-    created_at: float = 0.0
-    updated_at: float = 0.0
-    reason: Reason | None = None
-    labels: JsonMap = field(default_factory=dict)
-    annotations: JsonMap = field(default_factory=dict)
-
-    @property
-    def state_word(self) -> str:
-        """The state as a plain word, whichever field it lives in."""
-        return str(getattr(self, self.state_field))
 
 
 @row
@@ -369,9 +347,44 @@ class Namespace(Noun):
     """labels that a machine must have for work of this namespace; none: every machine"""
     limits: JsonMap = field(default_factory=dict)
     """its quota: resource (as `domain.quotas` names them) -> at most so much"""
+    keys: str = "optional"
+    """whether its endpoints ask clients for a key: optional | required"""
+
+
+@row
+class Key(Noun):
+    """What a client of a namespace's endpoints shows. Its text was shown once, to whoever made it, and is kept nowhere.
+
+    Its name is unique among the keys of its namespace until it is deleted.
+    """
+
+    kind: ClassVar[str] = "Key"
+
+    state: KeyState = KeyState.ACTIVE
+    digest: str = ""
+    """SHA-256 of the whole text, hexadecimal; 256 random bits are in it, so that no salt is needed"""
+    hint: str = ""
+    """how the text begins, to recognise it by"""
+    endpoints: tuple[str, ...] = ()
+    """names in its namespace that it opens; none: all, also those to come"""
+    limits: JsonMap = field(default_factory=dict)
+    """requests_per_minute, tokens_per_minute, in_flight -> at most so much"""
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    description: str = ""
+
+
+@row
+class Endpoint(Noun):
+    """A name for clients, and the deployments that answer for it. `spec` is the normalised spec document."""
+
+    kind: ClassVar[str] = "Endpoint"
+
+    state: EndpointState = EndpointState.ACTIVE
+    spec: JsonMap = field(default_factory=dict)
 
 
 KINDS: Mapping[str, type[Noun]] = {
-    k.kind: k for k in (Deployment, Revision, Replica, Run, Worker, Machine, Operation, Namespace)
+    k.kind: k for k in (Deployment, Revision, Replica, Run, Worker, Machine, Operation, Namespace, Key, Endpoint)
 }
 """Every stored noun by its kind word."""

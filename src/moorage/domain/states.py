@@ -102,6 +102,19 @@ class NamespaceState(StrEnum):
     ACTIVE = "active"
 
 
+class KeyState(StrEnum):
+    """A client's key of a namespace. That its time is over is seen by the clock, and no state."""
+
+    ACTIVE = "active"
+    REVOKED = "revoked"
+
+
+class EndpointState(StrEnum):
+    """An endpoint that people made has no life of its own: it is there, and bound to deployments."""
+
+    ACTIVE = "active"
+
+
 class OperationState(StrEnum):
     """A durable, keyed, resumable piece of work."""
 

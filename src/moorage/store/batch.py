@@ -19,7 +19,7 @@ from moorage.store.group import Group, HistoryValues, HoldingKey, NameKey
 from moorage.store.holds import hold, release
 from moorage.store.revising import By, history_line, revise
 from moorage.store.rows import Image, Shape, canonical, dumps, image_of, loads, reason_text
-from moorage.store.tables import NAMED_ONCE
+from moorage.store.tables import NAMED_WITH
 
 
 class Applier:
@@ -270,7 +270,7 @@ def _claim(group: Group, names: dict[NameKey, str | None], old: Image | None, ne
     if was is not None:
         names[was] = None
     if now is not None:
-        for kind in (now[0], *(k for k in NAMED_ONCE if k != now[0])):
+        for kind in (now[0], *(k for k in NAMED_WITH[now[0]] if k != now[0])):
             key = (kind, *now[1:])
             owner = names[key] if key in names else group.names.get(key)
             if owner not in (None, new.uid):

@@ -21,7 +21,7 @@ from moorage.store.cursors import Cursors, Position
 from moorage.store.group import Group
 from moorage.store.rows import Image, Shape, image_from
 from moorage.store.sql import Sql, oldest_running_xid
-from moorage.store.tables import NAMED_ONCE
+from moorage.store.tables import NAMED_WITH
 
 CACHED_ROWS_MAX = 8192
 """Rows kept between groups: about 4 KB each, more than a busy control plane touches again and again."""
@@ -318,7 +318,8 @@ def _need_created(needs: _Needs, write: Create) -> None:
     row = write.row
     needs.uids[row.kind][row.uid] = None
     needs.created.add(row.uid)
-    if row.kind in NAMED_ONCE and not getattr(row, "deployment", None):
-        needs.adding[row.namespace] = None
-        for kind in NAMED_ONCE:  # they share their names, so whoever makes one looks at both
+    if row.kind in NAMED_WITH and not getattr(row, "deployment", None):
+        if row.kind in quotas.ROWS:
+            needs.adding[row.namespace] = None
+        for kind in NAMED_WITH[row.kind]:  # they share their names, so whoever makes one looks at all
             needs.names.setdefault(kind, set()).add((row.namespace, row.name))

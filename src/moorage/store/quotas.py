@@ -19,6 +19,9 @@ from moorage.store.group import Group, HoldingKey
 from moorage.store.rows import Image, loads
 from moorage.store.sql import Sql
 
+ROWS = frozenset({"Run", "Deployment"})
+"""Nouns whose live rows are counted."""
+
 _OVER = frozenset({str(DeploymentStatus.STOPPED), str(DeploymentStatus.FAILED)})
 """States in which a deployment has no replicas any more."""
 
@@ -114,7 +117,7 @@ def _replicas(state: str, doc: str | bytes) -> int:
 
 def counts_of(row: Image | None) -> Amounts:
     """What one row counts as."""
-    if row is None or not row.live:
+    if row is None or not row.live or row.shape.kind not in ROWS:
         return {}
     if row.shape.kind == "Run":
         return {quotas.RUNS: 1}

@@ -104,7 +104,7 @@ class Image:
     @property
     def live(self) -> bool:
         """Whether the row claims its name."""
-        if self.shape.kind == "Deployment":
+        if self.shape.kind in _ALWAYS_LIVE:
             return True
         if self.shape.kind == "Run":
             return bool(self.name) and self.get("deployment") is None and self.state not in _TERMINAL_RUN
@@ -116,6 +116,7 @@ class Image:
         return f"{self.shape.kind} {self.namespace}/{self.name or self.uid}"
 
 
+_ALWAYS_LIVE = frozenset({"Deployment", "Endpoint", "Key"})
 _TERMINAL_RUN = frozenset(str(s) for s in TERMINAL_RUN)
 
 

@@ -1,8 +1,8 @@
 """The tables, as SQLAlchemy Core sees them: the schema at head of the migrations.
 
 One table a noun with the columns that are searched, the rest as JSON in `doc`; beside them history, idempotency keys,
-leases, holdings, tombstones, secrets and meta. `migrations/` creates them (a test compares both); `sql.py` makes the
-statements. No statement and no connection lives here.
+leases, holdings, tombstones, secrets, usage and meta. `migrations/` creates them (a test compares both); `sql.py` makes
+the statements. No statement and no connection lives here.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,19 @@ from moorage.domain.nouns import KINDS, Noun
 SEARCHED = ("deployment", "revision", "replica", "run", "machine", "target")
 """Noun fields that become indexed columns wherever a noun has them."""
 
-NAMED_ONCE = frozenset({"Deployment", "Run"})
-"""Nouns whose (namespace, name) is unique among the live rows of them all: a deployment and a run share their names."""
+SHARED_NAMES = (frozenset({"Deployment", "Run", "Endpoint"}), frozenset({"Key"}))
+"""Nouns whose (namespace, name) is unique among the live rows of their set: a deployment, a run and an endpoint that
+people made share their names, keys have names of their own."""
+
+NAMED_WITH: Mapping[str, frozenset[str]] = {kind: kinds for kinds in SHARED_NAMES for kind in kinds}
+"""Noun -> those with which it shares its names, itself among them."""
+
+NAMED_ONCE = frozenset(NAMED_WITH)
+"""Every noun whose live rows have their names to themselves."""
+
+
+USAGE_KEY = ("gateway", "incarnation", "key", "namespace", "endpoint", "day")
+USAGE_SUMS = ("requests", "refused", "prompt_tokens", "completion_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,7 @@ class Tables:
     holding_gpus: sa.Table
     tombstones: sa.Table
     secrets: sa.Table
+    usage: sa.Table
     meta: sa.Table
 
 
@@ -79,6 +91,7 @@ def build(*, postgres: bool) -> Tables:
             sa.Column("name", sa.Text, primary_key=True),
             sa.Column("value", sa.Text, nullable=False),
         ),
+        usage=_usage(meta),
         meta=sa.Table(
             "meta",
             meta,
@@ -172,6 +185,18 @@ def _history(meta: sa.MetaData, postgres: bool) -> sa.Table:
         sa.Index("history_by_uid", "object_uid", *tail),
         sa.Index("history_by_root", "root", *tail),
         sa.Index("history_by_namespace", "namespace", *tail),
+    )
+
+
+def _usage(meta: sa.MetaData) -> sa.Table:
+    """What was used of an endpoint with a key (empty: without one) on one day (UTC): sums of each gateway process."""
+    return sa.Table(
+        "usage",
+        meta,
+        *(sa.Column(name, sa.Text, primary_key=True) for name in USAGE_KEY),
+        *(sa.Column(name, sa.BigInteger, nullable=False) for name in USAGE_SUMS),
+        sa.Index("usage_by_key", "key", "day"),
+        sa.Index("usage_by_day", "day"),
     )
 
 

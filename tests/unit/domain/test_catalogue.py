@@ -88,6 +88,8 @@ deploy.canary deploy.window_over deploy.sent_back revision.scored replica.candid
 model.fetched node.no_models
 machine.gpu_faulty machine.gpu_at_risk machine.gpu_foreign machine.gpu_ok machine.pressure machine.pressure_over
 worker.gpu_fault worker.gpu_ok
+key.issued key.limited key.set key.revoked key.deleted
+endpoint.made endpoint.bound endpoint.limited endpoint.changed endpoint.deleted deploy.bound deploy.unbound
 """
 """Codes that the line needs and the contract does not list; a code that is in neither list is a mistake."""
 

@@ -46,7 +46,7 @@ def test_only_what_can_be_a_host_label_is_a_name(name: str) -> None:
 
 def test_every_kind_has_uids_of_its_own_form() -> None:
     uids = {kind: new_uid(kind, bytes(range(10))) for kind in KINDS}
-    assert all(re.fullmatch(r"(dep|rev|rep|run|wrk|mch|op|ns)-[a-z2-7]{16}", uid) for uid in uids.values())
+    assert all(re.fullmatch(r"(dep|rev|rep|run|wrk|mch|op|ns|key|ep)-[a-z2-7]{16}", uid) for uid in uids.values())
     assert len(set(uids.values())) == len(KINDS)
     assert uids["Worker"].startswith("wrk-")
 

@@ -91,6 +91,13 @@ CONTRACT = {
     "Namespace": """
         active >
     """,
+    "Key": """
+        active  > revoked
+        revoked >
+    """,
+    "Endpoint": """
+        active >
+    """,
 }
 
 EDGES = {
@@ -202,6 +209,10 @@ EDGES = {
         failed             pulling loading > error
     """,
     "Namespace": "",
+    "Key": """
+        revoked  active > revoked
+    """,
+    "Endpoint": "",
 }
 
 INITIAL = {
@@ -213,6 +224,8 @@ INITIAL = {
     "Revision": {"candidate"},
     "Operation": {"pending"},
     "Namespace": {"active"},
+    "Key": {"active"},
+    "Endpoint": {"active"},
     "Runner": {"stopped"},
 }
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from moorage.domain.catalogue import (
+    access,
     deployments,
     guard,
     machines,
@@ -35,6 +36,8 @@ GROUPS: Mapping[str, tuple[ReasonType, ...]] = MappingProxyType(
         "Why a machine does not take a worker": placement.NODES,
         "Machines and gateways": machines.ENTRIES,
         "Namespaces": namespaces.ENTRIES,
+        "Keys": access.KEYS,
+        "Endpoints": access.ENDPOINTS,
         "Deployments": deployments.ENTRIES,
         "Replicas": replicas.ENTRIES,
         "Revisions": deployments.REVISIONS,

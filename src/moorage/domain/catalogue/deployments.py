@@ -58,6 +58,8 @@ _STATUS = (
         optional=("by", "ownership"),
     ),
     by_person("deploy.scaled", "Scaled from {from} to {to}", "from", "to", optional=("by",)),
+    by_person("deploy.bound", "The endpoint {endpoint} names it", "endpoint", optional=("by",)),
+    by_person("deploy.unbound", "The endpoint {endpoint} does not name it any more", "endpoint", optional=("by",)),
     by_person("deploy.changed", "Changed at once: {fields}", "fields", optional=("by",)),
     waiting(
         "deploy.retry",

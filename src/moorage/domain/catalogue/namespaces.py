@@ -5,9 +5,9 @@ from moorage.domain.catalogue.entry import by_person
 ENTRIES = (
     by_person(
         "namespace.set",
-        "Set: machines {machines}[, {description}]",
+        "Set: machines {machines}[, keys {keys}][, {description}]",
         "machines",
-        optional=("description", "by"),
+        optional=("description", "keys", "by"),
     ),
     by_person("namespace.removed", "Removed; it may use every machine", optional=("by",)),
     by_person("quota.set", "Quota: {limits}", "limits", optional=("by",)),

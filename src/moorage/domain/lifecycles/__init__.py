@@ -8,8 +8,22 @@ tables and from each module's `TRIGGERS` (trigger word → one sentence).
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from moorage.domain.lifecycles import deployment, machine, namespace, operation, replica, revision, run, runner, worker
+from moorage.domain.lifecycles import (
+    deployment,
+    endpoint,
+    key,
+    machine,
+    namespace,
+    operation,
+    replica,
+    revision,
+    run,
+    runner,
+    worker,
+)
 from moorage.domain.lifecycles.deployment import DEPLOYMENT
+from moorage.domain.lifecycles.endpoint import ENDPOINT
+from moorage.domain.lifecycles.key import KEY
 from moorage.domain.lifecycles.machine import MACHINE
 from moorage.domain.lifecycles.namespace import NAMESPACE
 from moorage.domain.lifecycles.operation import OPERATION
@@ -21,7 +35,13 @@ from moorage.domain.lifecycles.worker import WORKER
 from moorage.domain.transitions import Table
 
 TABLES: Mapping[str, Table] = MappingProxyType(
-    {t.noun: t for t in (DEPLOYMENT, REVISION, REPLICA, RUN, WORKER, MACHINE, OPERATION, NAMESPACE, RUNNER)}
+    {
+        t.noun: t
+        for t in (
+            *(DEPLOYMENT, REVISION, REPLICA, RUN, WORKER, MACHINE),
+            *(OPERATION, NAMESPACE, KEY, ENDPOINT, RUNNER),
+        )
+    }
 )
 """Every table by the noun's kind word (`Worker`)."""
 
@@ -35,6 +55,8 @@ TRIGGERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         MACHINE.noun: machine.TRIGGERS,
         OPERATION.noun: operation.TRIGGERS,
         NAMESPACE.noun: namespace.TRIGGERS,
+        KEY.noun: key.TRIGGERS,
+        ENDPOINT.noun: endpoint.TRIGGERS,
         RUNNER.noun: runner.TRIGGERS,
     }
 )
@@ -42,6 +64,8 @@ TRIGGERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 __all__ = [
     "DEPLOYMENT",
+    "ENDPOINT",
+    "KEY",
     "MACHINE",
     "NAMESPACE",
     "OPERATION",
