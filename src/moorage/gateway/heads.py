@@ -150,11 +150,22 @@ def _request(line: RequestLine, raw: bytes, start: int, fields: Fields) -> Reque
         raise BadHead(400, "chunks are not known to HTTP/1.0")
     if expect is not None and expect != b"100-continue":
         raise BadHead(417, "unknown expectation")
+    if asks is not None and asks.upgrade:
+        asks, lines = _upgraded(asks, lines, length, http10)
     keep_alive = not http10 and b"close" not in words
     # Not by the class's own constructor, which is a function in Python and costs as much as all of this.
     continues = expect is not None and not http10
     named = None if revision is None else revision.decode("latin-1")
     return _new(RequestHead, (line, lines, length, keep_alive, continues, request_id, named, asks))
+
+
+def _upgraded(asks: Asks, lines: bytes, length: int, http10: bool) -> tuple[Asks, bytes]:
+    """A request to switch protocols goes on as one; HTTP/1.0 knows none."""
+    if http10:
+        return asks._replace(upgrade=b""), lines
+    if length:
+        raise BadHead(400, "a request that asks for another protocol has no body")
+    return asks, b"%bConnection: Upgrade\r\nUpgrade: %b\r\n" % (lines, asks.upgrade)
 
 
 def _check_request_line(first: bytes) -> None:

@@ -40,16 +40,16 @@ def begin(client: "ClientConnection", upstream: "UpstreamConnection", ahead: byt
 class _Tunnel:
     """What the two sides share."""
 
-    __slots__ = ("client", "ended", "over")
+    __slots__ = ("client", "ended", "idle_s", "over")
 
     def __init__(self, client: "ClientConnection") -> None:
         self.client = client
+        self.idle_s = client.hub.config.tunnel_idle_s
         self.ended = 0
         self.over = False
 
     def touch(self) -> None:
-        client = self.client
-        client.deadline = client.hub.tick + client.hub.config.tunnel_idle_s
+        self.client.deadline = self.client.hub.tick + self.idle_s
 
 
 class _Side(asyncio.Protocol):
@@ -77,6 +77,10 @@ class _Side(asyncio.Protocol):
         tunnel.ended += 1
         if tunnel.ended == 2 or not self._other.can_write_eof():
             return False
+        if not self._is_client:
+            # A replica that says no more is seldom still listening: its client has this long to see that and to close.
+            tunnel.idle_s = min(tunnel.idle_s, tunnel.client.hub.config.write_timeout_s)
+            tunnel.touch()
         if not self._other.is_closing():
             self._other.write_eof()
         return True
