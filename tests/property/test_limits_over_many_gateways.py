@@ -170,7 +170,8 @@ class World:
         if self.faults and self.draw.random() < 0.002:
             self.restart_control(self.draw.uniform(0.1, 40.0))
             return None
-        report.gateway.heard_at = self.now
+        if told:
+            report.gateway.heard_at = self.now
         return told
 
     # --- time ---
