@@ -126,7 +126,7 @@ def _chunk_size(line: bytes) -> int:
     digits, _, extension = line.partition(b";")
     if extension:
         digits = digits.rstrip(b" \t")
-        if b"\n" in extension or b"\r" in extension:
+        if b"\n" in extension or b"\r" in extension or len(line) > LINE_BYTES_MAX:
             raise FramingError("bad chunk extension")
     # int() alone would accept signs, underscores, spaces and 0x, on which two parsers may disagree.
     if not digits or len(digits) > _HEX_DIGITS_MAX or not _HEX.issuperset(digits):

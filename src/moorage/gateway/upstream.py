@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from moorage.gateway.hub import Hub
 
 _HEAD_BYTES_MAX = 256 * 1024
+_INTERIMS_MAX = 64
+"""1xx answers before the answer; a server that sends them without end keeps this process from all others."""
 _PEEK_AFTER_S = 0.25
 """A connection idle for longer is asked for a pending close before use; sooner, the loop would have told."""
 
@@ -116,6 +118,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_buffer",
         "_counter",
         "_in_head",
+        "_interims",
         "_keep_alive",
         "_left",
         "_paused",
@@ -136,6 +139,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._responses = responses
         self._buffer = b""
         self._in_head = True
+        self._interims = 0
         self._counter: ChunkCounter | None = None
         self._left = 0
         self._keep_alive = False
@@ -161,6 +165,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Send a request's head with what is there of its body."""
         self.client = client
         self._in_head = True
+        self._interims = 0
         self.transport.write(request)
 
     def pause(self) -> None:
@@ -263,6 +268,10 @@ class UpstreamConnection(asyncio.Protocol):
         if head.status == 101:
             if not client.switch(self, head, rest):
                 self._fail(client)
+            return
+        self._interims += 1
+        if self._interims > _INTERIMS_MAX:
+            self._fail(client)
         elif rest:
             self._head(client, rest)
 
