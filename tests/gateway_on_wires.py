@@ -72,6 +72,7 @@ class Wire:
         self.closing = False
         self.lost = False
         self.ended = False
+        self.aborted = False
 
     # --- what the gateway calls ----------------------------------------------------------------------------------
 
@@ -92,6 +93,7 @@ class Wire:
         self._lose(None)
 
     def abort(self) -> None:
+        self.aborted = self.aborted or not self.closing
         self._lose(None)
 
     def pause_reading(self) -> None:
@@ -294,8 +296,11 @@ async def _turns() -> None:
         await asyncio.sleep(0)
 
 
-def answers(data: bytes, methods: Iterable[str] = ()) -> list[tuple[int, bytes]]:
+def answers(data: bytes, methods: Iterable[str] = (), *, ended: bool = False) -> list[tuple[int, bytes]]:
     """The answers in what a client got: status and body of each that is whole. Interim ones are left out.
+
+    Args:
+        ended: the connection ended after these bytes, as it does after an answer that says no length.
 
     Raises:
         h11.RemoteProtocolError: these are no answers.
@@ -307,17 +312,29 @@ def answers(data: bytes, methods: Iterable[str] = ()) -> list[tuple[int, bytes]]
         reader.send(h11.Request(method=next(asked, "GET"), target="/", headers=[("Host", "h")]))
         reader.send(h11.EndOfMessage())
         reader.receive_data(data)
-        status, body = 0, b""
-        while True:
-            event = reader.next_event()
-            if isinstance(event, h11.Response):
-                status = event.status_code
-            elif isinstance(event, h11.Data):
-                body += event.data
-            elif not isinstance(event, h11.InformationalResponse):
-                break
-        if not isinstance(event, h11.EndOfMessage):
+        answer = _answer(reader, ended)
+        if answer is None:
             break
-        found.append((status, body))
+        found.append(answer)
         data = bytes(reader.trailing_data[0])
     return found
+
+
+def _answer(reader: h11.Connection, ended: bool) -> tuple[int, bytes] | None:
+    status, body = 0, b""
+    while not isinstance(event := reader.next_event(), h11.EndOfMessage):
+        if isinstance(event, h11.Response):
+            status = event.status_code
+        elif isinstance(event, h11.Data):
+            body += event.data
+        elif event is h11.NEED_DATA and ended:
+            ended = False
+            try:
+                reader.receive_data(b"")
+                reader.next_event()
+            except h11.RemoteProtocolError:
+                return None  # ended, but not whole
+            return status, body
+        elif not isinstance(event, h11.InformationalResponse):
+            return None
+    return status, body
