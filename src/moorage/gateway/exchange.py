@@ -12,6 +12,7 @@ import struct
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from moorage.decide.serving.binding import BindingState
 from moorage.decide.serving.routes import EndpointState, Refuse, TargetState
 from moorage.gateway import answers
 from moorage.gateway.framing import ChunkCounter
@@ -57,6 +58,8 @@ class Exchange(asyncio.Protocol):
         "_stall_s",
         "_unframed",
         "_writing_paused",
+        "affinity",
+        "binding",
         "copy",
         "deadline",
         "endpoint",
@@ -109,6 +112,10 @@ class Exchange(asyncio.Protocol):
         """header lines that tell a limited client what is left"""
         self.voice: HeldStream | None = None
         """while the answer is a stream that began before there was one"""
+        self.binding: BindingState | None = None
+        """the endpoint that people made by which the request came, if it did"""
+        self.affinity: bytes | None = None
+        """what it has in common with others of its kind, where the endpoint keeps those together"""
         self.held = False
         self.status = 0
         self.sent_bytes = 0
@@ -294,7 +301,7 @@ class Exchange(asyncio.Protocol):
         self.first_at = 0.0
         self.rate_lines = b""
         self.front = self.tail = b""
-        self.stream = self.tokens = None
+        self.stream = self.tokens = self.binding = None
         self.retried = 0
         self._out_payload = self._kept = None
         if self._reading_paused:

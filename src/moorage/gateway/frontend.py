@@ -138,7 +138,18 @@ class ClientConnection(Intake):
         self.affinity = None if rule == "none" else affinity_of(rule, self.head.lines, self._looked_at())
         limits = self.hub.limits
         if not limits.active or self._within(limits, endpoint):
-            self.act(self.hub.router.arrive(endpoint, self, self.started, self.head.revision))
+            self.act(self._arrive(endpoint, self.started))
+
+    def _arrive(self, endpoint: EndpointState, now: float) -> Decision:
+        router, revision = self.hub.router, self.head.revision
+        if self.affinity is None and self.binding is None:
+            return router.arrive(endpoint, self, now, revision)
+        return router.arrive(endpoint, self, now, revision, affinity=self.affinity, bound=self.bound)
+
+    @property
+    def bound(self) -> str:
+        """The name of the endpoint that people made by which it came, if it did."""
+        return "" if self.binding is None else self.binding.public_id
 
     def _within(self, limits: "Limits", endpoint: EndpointState) -> bool:
         """Whether the limits let it go on; else it is refused, or waits for `admitted` or `refuse`."""
@@ -153,7 +164,7 @@ class ClientConnection(Intake):
         """It waited for a share of a limit, and has it."""
         assert self.endpoint is not None
         self.held = True  # until now
-        self.act(self.hub.router.arrive(self.endpoint, self, self.hub.time(), self.head.revision))
+        self.act(self._arrive(self.endpoint, self.hub.time()))
 
     def act(self, decision: Decision) -> None:
         """Do what the routing core decided, now or when a held request is let go."""

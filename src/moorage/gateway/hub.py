@@ -173,9 +173,7 @@ class Hub:
 
     # --- called by the control link and main ---------------------------------------------------------------------
 
-    def apply(
-        self, generation: Generation, routes: Sequence[RouteSpec], bindings: Sequence[BindingSpec] = ()
-    ) -> bool:
+    def apply(self, generation: Generation, routes: Sequence[RouteSpec], bindings: Sequence[BindingSpec] = ()) -> bool:
         """Take a routing table; False when it is not newer than the one in use."""
         releases = self.router.apply(generation, routes, self.time(), bindings)
         if releases is None:
@@ -253,7 +251,7 @@ class Hub:
             return
         now = self.time()
         client.target = None
-        held = Held(client, client.held_until, client.head.revision)
+        held = Held(client, client.held_until, client.head.revision, affinity=client.affinity, bound=client.bound)
         decision = self.router.connect_failed(endpoint, target, held, now)
         client.act(decision)
         client.sent_at = now  # what the failed connect took is no time of the replica that answers

@@ -37,13 +37,10 @@ class Intake(Exchange):
         "_payload",
         "_pending",
         "_pending_bytes",
-        "affinity",
     )
 
     def __init__(self, hub: "Hub") -> None:
         super().__init__(hub)
-        self.affinity: bytes | None = None
-        """what it has in common with others of its kind, where the endpoint keeps those together"""
         self._forward = b""
         self._found: str | Skimmed = Skimmed.MORE
         self._left = 0
@@ -111,23 +108,31 @@ class Intake(Exchange):
     def _by_path(self, line: RequestLine, body: bytes) -> None:
         router = self.hub.router
         for forward in line.forwards:
-            endpoint = router.find(forward.name)
-            if endpoint is not None:
+            if router.find(forward.name) or router.bound(forward.name):
                 self._forward = forward.line
-                self._choose(endpoint, body)
+                self._choose(self._find(forward.name), body)
                 return
         self.refuse(router.unknown(line.forwards[0].name))
+
+    def _find(self, name: str) -> EndpointState | None:
+        """The endpoint called so, or one that answers for it; None when the request was refused."""
+        router = self.hub.router
+        endpoint = router.find(name)
+        if endpoint is not None:
+            return endpoint
+        self.binding = router.bound(name)
+        drawn = router.unknown(name[:200]) if self.binding is None else self.binding.draw()
+        if type(drawn) is Refuse:
+            self.refuse(drawn)
+            return None
+        assert isinstance(drawn, EndpointState)
+        return drawn
 
     def _look_elsewhere(self, head: RequestHead, body: bytes) -> None:
         """The name of a request that has no body, or says how else it is to be named."""
         asks = head.asks
         if asks is not None and asks.endpoint:
-            name = asks.endpoint.decode("latin-1")
-            endpoint = self.hub.router.find(name)
-            if endpoint is None:
-                self.refuse(self.hub.router.unknown(name[:200]))
-            else:
-                self._choose(endpoint, body)
+            self._choose(self._find(asks.endpoint.decode("latin-1")), body)
         elif not head.length:
             self._named_in_query(body)
         elif asks is not None and asks.form:
@@ -140,8 +145,10 @@ class Intake(Exchange):
         else:
             self._skim(body)
 
-    def _choose(self, endpoint: EndpointState, body: bytes) -> None:
+    def _choose(self, endpoint: EndpointState | None, body: bytes) -> None:
         """Its name stands outside of the body, which is looked at only where the endpoint's settings need it."""
+        if endpoint is None:
+            return
         limits = endpoint.route.limits
         if self._phase == BODY and (limits.affinity != "none" or limits.hold_comments_s is not None):
             self._finder = WholeFinder(_WHOLE_BODY_BYTES_MAX)
@@ -231,9 +238,8 @@ class Intake(Exchange):
         if type(found) is not str:
             self._named_in_query(body)
             return
-        endpoint = self.hub.router.find(found)
+        endpoint = self.hub.router.find(found) or self._find(found)
         if endpoint is None:
-            self.refuse(self.hub.router.unknown(found[:200]))
             return
         model = endpoint.route.model
         if model is not None and found != model and found not in endpoint.route.aliases:
@@ -246,9 +252,8 @@ class Intake(Exchange):
             code, said = ("model_twice", "more than one `model`") if names else ("model_missing", "no `model`")
             self.refuse(Refuse(400, code, f"the request has {said}; {HOW}"))
             return
-        endpoint = self.hub.router.find(names[0])
+        endpoint = self._find(names[0])
         if endpoint is None:
-            self.refuse(self.hub.router.unknown(names[0][:200]))
             return
         model = endpoint.route.model
         if model is not None and names[0] != model and names[0] not in endpoint.route.aliases:
