@@ -17,35 +17,44 @@ _LENT_RETRY_S: Final = 5.0
 """Others have the rest of the limit; the ledger moves it to where it is wanted within seconds."""
 
 
-def lines(account: Account, now: float) -> bytes:
-    """Header lines that say how much is left, of the narrowest limit of each kind.
+def admitted(account: Account) -> bytes:
+    """Header lines of a request that was charged just now: how much is left, of the narrowest limit of each kind.
 
     `limit` is that of all gateways together; `remaining` is what this one still admits; `reset` is when nothing would
-    be counted any more.
+    be counted any more, which is a whole window after a charge.
     """
+    found = b""
+    requests, tokens = account.requests, account.tokens
+    if requests:
+        limit = requests[0] if len(requests) == 1 else _narrowest(requests)
+        found = b"%b%d\r\nx-ratelimit-reset-requests: 1m1s\r\n" % (limit.told, limit.left)
+    if tokens:
+        limit = tokens[0] if len(tokens) == 1 else _narrowest(tokens)
+        found += b"%b%d\r\nx-ratelimit-reset-tokens: 1m1s\r\n" % (limit.told, limit.left)
+    return found
+
+
+def lines(account: Account, now: float) -> bytes:
+    """The same of a request that was not admitted."""
     return _of(account.requests, b"requests", now) + _of(account.tokens, b"tokens", now)
 
 
 def _of(limits: Sequence[Limit], word: bytes, now: float) -> bytes:
     if not limits:
         return b""
-    narrow, left = limits[0], _left(limits[0], now)
-    for limit in limits[1:]:
-        if _left(limit, now) < left:
-            narrow, left = limit, _left(limit, now)
-    reset_s = narrow.window.falls_to_in_s(0, now) if narrow.window is not None else 0.0
-    return b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n" % (
-        word,
-        narrow.most,
-        word,
-        left,
-        word,
-        _duration(reset_s),
-    )
+    limit = _narrowest(limits)
+    window = limit.window
+    reset_s = window.empties_in_s(now) if window is not None else 0.0
+    left = 0 if now >= limit.known_until else limit.left
+    return b"%b%d\r\nx-ratelimit-reset-%b: %b\r\n" % (limit.told, left, word, _duration(reset_s))
 
 
-def _left(limit: Limit, now: float) -> int:
-    return 0 if now >= limit.known_until else max(0, limit.share - limit.used(now))
+def _narrowest(limits: Sequence[Limit]) -> Limit:
+    best = limits[0]
+    for limit in limits:
+        if limit.left < best.left:
+            best = limit
+    return best
 
 
 def _duration(seconds: float) -> bytes:

@@ -102,7 +102,7 @@ class Limits:
                 del self._limits[subject, resource]
                 limit.share, limit.known_until = _UNLIMITED, float("inf")  # for those that wait for it
             else:
-                limit.most = most
+                limit.set_most(most)
         self._look_again()
 
     def _most(self, subject: str, resource: str) -> int | None:
@@ -174,16 +174,16 @@ class Limits:
                     refusal, request.rate_lines = limit_answers.too_large(limit, tokens)
                     return refusal
         permit = Permit(account, tokens, prompt, now)
-        short = account.lacking(tokens, now)
-        if not short:
-            self._admit(request, permit, now)
+        if permit.take(now):
+            request.permit = permit
+            request.rate_lines = limit_answers.admitted(account)
             return None
+        short = account.lacking(tokens, now)
         if len(self._waiting) < _WAITING_MAX and all(limit.more_may_come(_of(limit, tokens), now) for limit in short):
             self._wait(request, permit)
             return None
         for limit in short:
             limit.refused += _of(limit, tokens)
-            limit.used_at = now
         return self._refusal(request, permit, short, now)
 
     def ended(self, request: Ended, permit: Permit, outcome: str, *, sent: bool) -> None:
@@ -198,14 +198,10 @@ class Limits:
             self._waits_no_more(permit)
             return
         failed = request.status >= 400 or outcome == "upstream_error"
-        permit.settle(self._hub.time(), sent=sent, failed=failed, usage=permit.usage(request.tokens))
+        usage = permit.usage(request.tokens) if permit.tokens else None
+        permit.settle(self._hub.time(), sent=sent, failed=failed, usage=usage)
         if self._waiting and permit.account.in_flight:
             self._hub.loop.call_soon(self._look_again)
-
-    def _admit(self, request: Limited, permit: Permit, now: float) -> None:
-        permit.charge(now)
-        request.permit = permit
-        request.rate_lines = limit_answers.lines(permit.account, now)
 
     def _refusal(self, request: Limited, permit: Permit, short: Sequence[Limit], now: float) -> Refuse:
         request.permit = None
@@ -249,13 +245,13 @@ class Limits:
         for permit, request in list(self._waiting.items()):
             if not permit.waiting:
                 continue  # it ended by what was done for one before it
-            short = permit.account.lacking(permit.tokens, now)
-            if not short:
+            if permit.take(now):
                 self._waits_no_more(permit)
-                self._admit(request, permit, now)
+                request.rate_lines = limit_answers.admitted(permit.account)
                 request.admitted()
             elif now - permit.since >= WAIT_S:
                 self._waits_no_more(permit)
+                short = permit.account.lacking(permit.tokens, now)
                 for limit in short:
                     limit.dry_until = now + _DRY_S
                     limit.refused += _of(limit, permit.tokens)
@@ -267,7 +263,9 @@ class Limits:
         """What a report says of every limit that is in use. What was idle for long is left out, and so given back."""
         now = self._hub.time()
         for key, limit in list(self._limits.items()):
-            if now - limit.used_at > _IDLE_S and not (limit.running or limit.waiting or limit.used(now)):
+            if limit.running or limit.waiting or limit.refused or limit.used(now):
+                limit.used_at = now
+            elif now - limit.used_at > _IDLE_S:
                 del self._limits[key]
                 self._accounts.clear()
         for limit in self._limits.values():
@@ -305,7 +303,9 @@ class Limits:
             confirm |= told.share < limit.share
             if told.share > limit.share:
                 limit.dry_until = float("-inf")
-            limit.share, limit.most = told.share, told.limit
+            limit.share = told.share
+            if told.limit != limit.most:
+                limit.set_most(told.limit)
             limit.known_until = sent_at + answer.hold_s - MARGIN_S
             limit.refused -= limit.reported
             limit.reported = 0
@@ -338,7 +338,7 @@ def _want(limit: Limit, now: float) -> SliceWant:
 
 def _of(limit: Limit, tokens: int) -> int:
     """How much of a limit a request needs."""
-    return tokens if limit.resource == TOKENS else 1
+    return tokens if limit.weighs_tokens else 1
 
 
 def _any(limits: RateLimits) -> bool:
@@ -350,4 +350,6 @@ def _most_tokens(body: Sequence[bytes]) -> int:
     if not body:
         return 0
     text = body[0] if len(body) == 1 else b"".join(body)
+    if text.find(b'"max_') < 0:
+        return 0
     return max(map(int, _MOST_TOKENS.findall(text)), default=0)

@@ -27,28 +27,29 @@ _PROMPT_BYTES_PER_TOKEN: Final = 4
 class Window:
     """Amounts of the last 60 seconds, by whole seconds. Times are monotonic seconds."""
 
-    __slots__ = ("_amounts", "_oldest", "_total")
+    __slots__ = ("_amounts", "_newest", "_oldest", "total")
 
     def __init__(self) -> None:
         self._amounts: list[int] = [0] * _SLOTS
         self._oldest = 0
-        self._total = 0
+        self._newest = 0
+        self.total = 0
 
     def used(self, now: float) -> int:
         """How much was added within the last 60 seconds, up to one second more."""
         oldest = int(now) - (_KEPT_S - 1)
         if oldest > self._oldest:
             self._forget(oldest)
-        return self._total
+        return self.total
 
     def _forget(self, oldest: int) -> None:
         amounts = self._amounts
-        if oldest - self._oldest >= _SLOTS or not self._total:
+        if oldest - self._oldest >= _SLOTS or not self.total:
             self._amounts = [0] * _SLOTS
-            self._total = 0
+            self.total = 0
         else:
             for second in range(self._oldest, oldest):
-                self._total -= amounts[second & _MASK]
+                self.total -= amounts[second & _MASK]
                 amounts[second & _MASK] = 0
         self._oldest = oldest
 
@@ -56,16 +57,25 @@ class Window:
         """Count it now; the second under which it is kept, for `give_back`."""
         self.used(now)
         second = int(now)
-        self._amounts[second & _MASK] += amount
-        self._total += amount
+        self.put(amount, second)
         return second
+
+    def put(self, amount: int, second: int) -> None:
+        """Count it in the present second, for which `used` was asked just before."""
+        self._amounts[second & _MASK] += amount
+        self.total += amount
+        self._newest = second
 
     def give_back(self, amount: int, second: int) -> None:
         """Count less in that second; nothing where it is forgotten already."""
         if second >= self._oldest:
             amount = min(amount, self._amounts[second & _MASK])
             self._amounts[second & _MASK] -= amount
-            self._total -= amount
+            self.total -= amount
+
+    def empties_in_s(self, now: float) -> float:
+        """Seconds until nothing is counted any more, if nothing is added."""
+        return max(0.0, self._newest + _KEPT_S - now) if self.used(now) else 0.0
 
     def falls_to_in_s(self, most: int, now: float) -> float:
         """Seconds until no more than `most` are counted, if nothing is added."""
@@ -94,15 +104,21 @@ class Limit:
         "running",
         "share",
         "subject",
+        "told",
         "used_at",
         "waiting",
+        "weighs_tokens",
         "window",
     )
 
     def __init__(self, subject: str, resource: str, most: int, now: float) -> None:
         self.subject = subject
         self.resource = resource
-        self.most = most
+        self.weighs_tokens = resource == TOKENS
+        """else each request is one"""
+        self.told = b""
+        """header lines up to the number of what is left"""
+        self.set_most(most)
         self.share = 0
         self.known_until = float("-inf")
         """until then it keeps to `share`, and from then on admits nothing"""
@@ -117,10 +133,23 @@ class Limit:
         self.dry_until = float("-inf")
         """until then more was asked for in vain: nobody waits for it"""
         self.used_at = now
+        """when it was last seen in use, by a report"""
+
+    def set_most(self, most: int) -> None:
+        """The limit of all gateways together."""
+        self.most = most
+        word = b"tokens" if self.weighs_tokens else b"requests"
+        self.told = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: " % (word, most, word)
 
     def used(self, now: float) -> int:
         """Within the last minute; of what is in flight: now."""
         return self.running if self.window is None else self.window.used(now)
+
+    @property
+    def left(self) -> int:
+        """Of the share, as it was when `used` or `take` was last asked."""
+        window = self.window
+        return max(0, self.share - (self.running if window is None else window.total))
 
     def lacks(self, amount: int, now: float) -> bool:
         """Whether that much more is not to be had now."""
@@ -153,6 +182,21 @@ class Account:
         """An answer told how many tokens it has."""
         self.mean += (min(completion_tokens, _MEAN_MAX) - self.mean) / 8.0
 
+    def take(self, tokens: int, now: float) -> bool:
+        """Charge a request to all limits; False, and nothing charged, when one of them does not admit it."""
+        limits = self.limits
+        for limit in limits:
+            window = limit.window
+            used = limit.running if window is None else window.used(now)
+            if used + (tokens if limit.weighs_tokens else 1) > limit.share or now >= limit.known_until:
+                return False
+        second = int(now)
+        for limit in limits:
+            limit.running += 1
+            if limit.window is not None:
+                limit.window.put(tokens if limit.weighs_tokens else 1, second)
+        return True
+
     def lacking(self, tokens: int, now: float) -> list[Limit]:
         """The limits that do not admit such a request now."""
         return [limit for limit in self.limits if limit.lacks(tokens if limit.resource == TOKENS else 1, now)]
@@ -183,14 +227,10 @@ class Permit:
         self.waiting = False
         """it holds nothing yet"""
 
-    def charge(self, now: float) -> None:
-        """Take it from every limit."""
+    def take(self, now: float) -> bool:
+        """Charge it; False when that cannot be now."""
         self.second = int(now)
-        for limit in self.account.limits:
-            limit.running += 1
-            limit.used_at = now
-            if limit.window is not None:
-                limit.window.add(self.tokens if limit.resource == TOKENS else 1, now)
+        return self.account.take(self.tokens, now)
 
     def usage(self, told: Tokens | None) -> tuple[int, int] | None:
         """What its answer cost, of prompt and answer; None where the answer says nothing of it."""
@@ -211,18 +251,20 @@ class Permit:
             usage: tokens of prompt and answer.
         """
         account = self.account
-        spent = self.tokens if sent and not failed else 0
-        if usage is not None and sent:
-            spent = usage[0] + usage[1]
-            account.learn(usage[1])
         for limit in account.limits:
             limit.running -= 1
-            limit.used_at = now
         if not sent:
             for limit in account.requests:
                 assert limit.window is not None
                 limit.window.give_back(1, self.second)
-        for limit in account.tokens:
+        if account.tokens:
+            self._settle_tokens(now, usage if sent else None, self.tokens if sent and not failed else 0)
+
+    def _settle_tokens(self, now: float, usage: tuple[int, int] | None, spent: int) -> None:
+        if usage is not None:
+            spent = usage[0] + usage[1]
+            self.account.learn(usage[1])
+        for limit in self.account.tokens:
             assert limit.window is not None
             if spent < self.tokens:
                 limit.window.give_back(self.tokens - spent, self.second)

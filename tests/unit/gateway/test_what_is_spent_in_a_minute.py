@@ -39,7 +39,7 @@ def test_the_time_told_until_there_is_room_is_the_first_at_which_there_is(seed: 
     most = draw.randint(0, window.used(now))
     wait_s = window.falls_to_in_s(most, now)
     later = Window.__new__(Window)
-    later._amounts, later._oldest, later._total = list(window._amounts), window._oldest, window._total
+    later._amounts, later._oldest, later.total = list(window._amounts), window._oldest, window.total
     if wait_s > 0.001:
         assert later.used(now + wait_s - 0.001) > most
     assert later.used(now + wait_s) <= most
@@ -57,7 +57,7 @@ def test_a_request_is_charged_to_all_of_its_limits_and_settled_by_what_its_answe
     requests, tokens, running = limit(REQUESTS, 2), limit(TOKENS, 100), limit(IN_FLIGHT, 2)
     account = Account((requests, tokens, running))
     permit = Permit(account, 60, 20, 0.0)
-    permit.charge(5.0)
+    assert permit.take(5.0)
     assert [of.used(5.0) for of in account.limits] == [1, 60, 1]
     assert account.lacking(60, 5.0) == [tokens]
     permit.settle(6.0, sent=True, failed=False, usage=(10, 20))
@@ -67,7 +67,7 @@ def test_a_request_is_charged_to_all_of_its_limits_and_settled_by_what_its_answe
 def test_tokens_above_the_reserve_are_taken_when_they_are_known() -> None:
     tokens = limit(TOKENS, 100)
     permit = Permit(Account((tokens,)), 10, 5, 0.0)
-    permit.charge(0.0)
+    assert permit.take(0.0)
     permit.settle(120.0, sent=True, failed=False, usage=(50, 90))
     assert tokens.used(120.0) == 130  # the reserve of two minutes ago is forgotten
     assert tokens.used(182.0) == 0
@@ -82,7 +82,7 @@ def test_a_request_counts_once_it_was_sent_and_tokens_unless_it_failed(
 ) -> None:
     requests, tokens = limit(REQUESTS, 5), limit(TOKENS, 100)
     permit = Permit(Account((requests, tokens)), 40, 10, 0.0)
-    permit.charge(0.0)
+    assert permit.take(0.0)
     permit.settle(1.0, sent=sent, failed=failed, usage=None)
     assert (requests.used(1.0), tokens.used(1.0)) == left
 
