@@ -20,6 +20,7 @@ SOURCES = {
     "AsyncApplied": "applied.py",
     "AsyncExecChannel": "exec.py",
     "AsyncDeployments": "deployments.py",
+    "AsyncEndpoints": "endpoints.py",
     "AsyncRuns": "runs.py",
     "AsyncWorkers": "runs.py",
     "AsyncReplicas": "runs.py",

@@ -21,6 +21,7 @@ from moorage.api.routes import (
     agent,
     deployments,
     drives,
+    endpoints,
     events,
     evidence,
     exec,
@@ -46,6 +47,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     rollouts.router,
     evidence.router,
     adopting.router,
+    endpoints.router,
     runs.router,
     logs.router,
     exec.router,
@@ -87,7 +89,14 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         described = get_openapi(title=app.title, version=app.version, routes=app.routes)
         parts = described.setdefault("components", {})
         parts.setdefault("schemas", {}).update(
-            schemas(*agent.MESSAGES, *routing.MESSAGES, secrets.SecretBody, *namespaces.MESSAGES, *MODELS)
+            schemas(
+                *agent.MESSAGES,
+                *routing.MESSAGES,
+                secrets.SecretBody,
+                *namespaces.MESSAGES,
+                *endpoints.MESSAGES,
+                *MODELS,
+            )
         )
         parts["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         described["security"] = [{"bearer": []}]

@@ -17,11 +17,13 @@ from moorage.api.auth import Auth
 from moorage.api.ports import Commands, Explain, Gateways, Machines
 from moorage.control.adopting import Adoption
 from moorage.control.authority import Authority
+from moorage.control.bindings import Spread
 from moorage.control.caches import CacheAsking, MachineCaches
 from moorage.control.claims import ClaimAsking
 from moorage.control.credentials import Credentials, Principal
 from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import Drives
+from moorage.control.endpoints import Endpoints
 from moorage.control.execrelay import ExecRelay
 from moorage.control.inventory import Inventories, StockAsking
 from moorage.control.keeping import FleetKeeper
@@ -100,6 +102,7 @@ class ApiDeps:
         closing: set by the composition root before it stops the server: long-polls and streams end then.
         keeper: of the scheduler's book, for places in the queue.
         demand: traffic of a deployment, as gateways report it to this control plane.
+        spread: how far what is published of an endpoint has come, by its uid.
         load: of a deployment, over the windows of its autoscaler.
         stats: further counters for `/metrics`, by name (`moorage_` and `_total` are put around it).
         gauges: further gauges for `/metrics`, by name.
@@ -130,6 +133,7 @@ class ApiDeps:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     keeper: FleetKeeper | None = None
     demand: Callable[[Deployment], Demand] | None = None
+    spread: Callable[[str], Spread] | None = None
     load: Callable[[Deployment], Load] | None = None
     stats: Callable[[], Mapping[str, float]] = no_stats
     gauges: Callable[[], Mapping[str, float]] = no_stats
@@ -139,6 +143,18 @@ class ApiDeps:
     def reader(self) -> Reader:
         """Questions of people."""
         return Reader(self.store, self.clock, self.settings.gateway_url, self.keeper, self.demand)
+
+    @cached_property
+    def endpoints(self) -> Endpoints:
+        """Names that clients call."""
+        return Endpoints(
+            self.store,
+            self.clock,
+            self.ids,
+            reader=self.reader,
+            spread=self.spread,
+            gateway_url=self.settings.gateway_url,
+        )
 
     @cached_property
     def models(self) -> MachineCaches:

@@ -9,7 +9,7 @@ from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from moorage.api.schemas_serving import Deployment, Explanation, GuardDecision, Replica, Revision, Rollout
+from moorage.api.schemas_serving import Deployment, Endpoint, Explanation, GuardDecision, Replica, Revision, Rollout
 from moorage.api.shapes import Head, Json, Reason, Shape, Time
 
 T = TypeVar("T")
@@ -291,6 +291,9 @@ ANSWERS: dict[str, type[BaseModel]] = {
     f"{_DEPLOYMENT}/rollout": Rollout,
     f"{_DEPLOYMENT}/rollout/explain": Explanation,
     f"{_DEPLOYMENT}/decisions": Items[GuardDecision],
+    f"{_NS}/endpoints": Items[Endpoint],
+    f"{_NS}/endpoints/{{name}}": Endpoint,
+    f"{_NS}/endpoints/{{name}}/history": Changes,
     f"{_NS}/runs": Items[Run],
     f"{_NS}/runs/{{name}}": Run,
     f"{_NS}/runs/{{name}}/workers": Items[Worker],

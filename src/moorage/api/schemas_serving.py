@@ -13,6 +13,44 @@ class EndpointRef(Shape):
     name: str
     namespace: str
     model: str
+    own: bool
+    weight: int | None
+
+
+class EndpointRoute(Shape):
+    """A deployment behind an endpoint; `share` is its part of the requests now, in per cent."""
+
+    deployment: str
+    id: str | None
+    weight: int
+    share: float
+    phase: str | None
+    ready_replicas: int
+    serving: bool
+    passed_over: str | None
+
+
+class EndpointGateway(Shape):
+    """A gateway that may route, and the newest generation that it confirmed; null: it has not reported yet."""
+
+    id: str
+    generation: int | None
+    lease_expires_at: Time
+
+
+class Endpoint(Head):
+    """A name that clients call; `own`: a deployment's. A gateway has it as it is when its generation is as high."""
+
+    kind: Literal["Endpoint"]
+    own: bool
+    spec: Json | None
+    url: str
+    model: str
+    routes: list[EndpointRoute]
+    serving: bool
+    limits: dict[str, int | None]
+    generation: int | None
+    gateways: list[EndpointGateway]
 
 
 class GuardDecision(BaseModel):

@@ -185,6 +185,7 @@ async def build(config: ServerConfig) -> Graph:
         readiness=_readiness(leadership),
         keeper=scheduling.keeper,
         demand=publisher.demand,
+        spread=publisher.spread,
         load=publisher.load,
         gauges=lambda: {"gpu_ledger_violations": accounts.violations},
     )

@@ -16,7 +16,8 @@ def table(kind: str, items: Sequence[Object], now: float) -> Table:
     """The table of a kind.
 
     Args:
-        kind: `deployments`, `runs`, `machines`, `operations`, `workers`, `replicas`, `revisions` or `deleted`.
+        kind: `deployments`, `runs`, `endpoints`, `machines`, `operations`, `workers`, `replicas`, `revisions` or
+            `deleted`.
         items: objects of that kind.
         now: seconds since the epoch, for ages.
     """
@@ -48,6 +49,22 @@ def _deployment(item: Object, now: float) -> tuple[str, ...]:
         age(item.get("created_at"), now),
         str((item.get("rollout") or {}).get("message") or why(item)),
     )
+
+
+def _endpoint(item: Object, now: float) -> tuple[str, ...]:
+    routes = item.get("routes") or ()
+    return (
+        str(item["name"]),
+        "yes" if item.get("serving") else "no",
+        ", ".join(_route(route) for route in routes),
+        "deployment" if item.get("own") else "people",
+        age(item.get("created_at"), now),
+    )
+
+
+def _route(route: Object) -> str:
+    share = f"{route.get('share', 0):g} % {route['deployment']}"
+    return share if route.get("serving") else f"{share} ({route.get('passed_over') or route.get('phase')})"
 
 
 def _run(item: Object, now: float) -> tuple[str, ...]:
@@ -176,6 +193,11 @@ _KINDS: Mapping[str, tuple[tuple[Column, ...], _Row, str]] = {
         (Column("NAME"), Column("PHASE", state=True), Column("READY", right=True), AGE, REASON),
         _deployment,
         "no deployments here; make one with `moor serve` or `moor apply -f`",
+    ),
+    "endpoints": (
+        (Column("NAME"), Column("SERVING"), Column("ANSWERED BY", flex=True), Column("MADE BY", minor=True), AGE),
+        _endpoint,
+        "no endpoints that people made; every deployment has one of its own name (moor endpoint ls --all)",
     ),
     "runs": (
         (Column("NAME"), STATE, Column("RUNNING", right=True), Column("EXIT", right=True), AGE, REASON),

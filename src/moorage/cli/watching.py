@@ -58,6 +58,8 @@ def sentence(seen: Json) -> str:
     """What it is doing now, in a few words, with its reason."""
     if seen.get("kind") == "Operation":
         return _operation(seen)
+    if seen.get("kind") == "Endpoint":
+        return _spread(seen)
     word = seen.get("phase") or seen.get("state") or ("deleted" if seen.get("deleted") else "?")
     counts = ""
     if "desired_replicas" in seen:
@@ -67,6 +69,17 @@ def sentence(seen: Json) -> str:
         return str(moving)
     reason = (seen.get("reason") or {}).get("message")
     return f"{word}{counts}{f' ({reason})' if reason else ''}"
+
+
+def _spread(seen: Json) -> str:
+    """At which gateways an endpoint is as it is, and which have not confirmed it."""
+    from moorage.client.endpoint_wait import lagging
+
+    generation, gateways, behind = seen.get("generation"), seen.get("gateways") or (), lagging(seen)
+    if generation is None:
+        return "not published yet"
+    there = f"generation {generation} is at {len(gateways) - len(behind)} of {len(gateways)} gateways"
+    return f"{there}, not yet at {', '.join(behind)}" if behind else there
 
 
 def _operation(seen: Json) -> str:

@@ -9,6 +9,7 @@ from moorage.client.address import Address, find_address
 from moorage.client.calls import Transport
 from moorage.client.deployments import AsyncDeployments
 from moorage.client.drives import AsyncDrives
+from moorage.client.endpoints import AsyncEndpoints
 from moorage.client.environment import environment
 from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
@@ -66,6 +67,7 @@ class AsyncClient:
         travels = transport or AsyncTransport(self.address.url, base_headers(self.address.token))
         self._session = Session(travels, namespace, timeout_s)
         self.deployments = AsyncDeployments(self._session)
+        self.endpoints = AsyncEndpoints(self._session)
         self.runs = AsyncRuns(self._session)
         self.workers = AsyncWorkers(self._session)
         self.replicas = AsyncReplicas(self._session)
@@ -131,14 +133,14 @@ class AsyncClient:
         return str(described["info"]["version"])
 
     async def history(self, name: str, *, namespace: str | None = None) -> Items:
-        """Every change of the deployment, else run, of that name, else worker or replica of that uid, oldest first."""
-        own = (self.workers, self.replicas)
+        """Every change of the deployment, run or endpoint of that name, or the worker or replica of that uid."""
+        own = (self.endpoints, self.workers, self.replicas)
         found: Items = await self._first(name, lambda of: of.history(name, namespace=namespace), *own)
         return found
 
     async def why(self, name: str, *, namespace: str | None = None) -> Json:
-        """Why the deployment, else run, of that name is as it is, and what would alter that."""
-        found: Json = await self._first(name, lambda of: of.why(name, namespace=namespace))
+        """Why the deployment, run or endpoint of that name is as it is, and what would alter that."""
+        found: Json = await self._first(name, lambda of: of.why(name, namespace=namespace), self.endpoints)
         return found
 
     async def logs(

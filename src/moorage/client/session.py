@@ -38,7 +38,7 @@ API = "/api/v1"
 Json = dict[str, Any]
 
 
-_NAMED = frozenset(("deployments", "runs"))
+_NAMED = frozenset(("deployments", "runs", "endpoints"))
 """Collections whose members go by a name (or a uid, which is written like one)."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,255}")

@@ -19,6 +19,7 @@ from moorage.client.aio import AsyncClient, base_headers, surroundings
 from moorage.client.applied import AsyncApplied
 from moorage.client.deployments import AsyncDeployments
 from moorage.client.drives import AsyncDrives
+from moorage.client.endpoints import AsyncEndpoints
 from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
 from moorage.client.namespaces import AsyncNamespaces, AsyncQuotas
@@ -142,6 +143,11 @@ class Deployments(_Blocking):
     """`AsyncDeployments`, blocking."""
 
 
+@blocking(AsyncEndpoints)
+class Endpoints(_Blocking):
+    """`AsyncEndpoints`, blocking."""
+
+
 @blocking(AsyncRuns)
 class Runs(_Blocking):
     """`AsyncRuns`, blocking."""
@@ -214,6 +220,7 @@ class Client(_Blocking):
     def _take(self, inner: AsyncClient) -> None:
         super().__init__(inner)
         self.deployments = Deployments(inner.deployments)
+        self.endpoints = Endpoints(inner.endpoints)
         self.runs = Runs(inner.runs)
         self.workers = Workers(inner.workers)
         self.replicas = Replicas(inner.replicas)

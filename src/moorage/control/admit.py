@@ -11,6 +11,7 @@ from moorage.control import pinning
 from moorage.control.admit_runs import RunAdmission
 from moorage.control.carrying import Answer, Carrier
 from moorage.control.dry_runs import Belongings, delete_deployment
+from moorage.control.endpoints import namings
 from moorage.control.fleet import FleetAdmission
 from moorage.control.keeping import FleetKeeper
 from moorage.control.pinning import Look, Pins
@@ -20,6 +21,7 @@ from moorage.control.roomcheck import Room, room_for
 from moorage.control.scheduling import load_book
 from moorage.control.submitted import checked_spec
 from moorage.decide.decision import Ids, Outcome
+from moorage.decide.endpoints import refuse_to_strand, with_endpoints
 from moorage.decide.serving import commands, operation_commands
 from moorage.decide.serving.commands import Intent, Known
 from moorage.decide.serving.phase import OPEN_OPERATION, desired_replicas, initial_scale
@@ -124,7 +126,9 @@ class Admission:
 
         async def decide() -> Outcome:
             known, now = await self._must_know(ns, name), self._clock.now()
-            return commands.delete(known, self._ids, now, actor=actor, keep=keep)
+            bound = [] if known.deployment.deleting else await namings(self._store, known.deployment)
+            refuse_to_strand(known.deployment, bound)
+            return with_endpoints(commands.delete(known, self._ids, now, actor=actor, keep=keep), bound)
 
         return await self._carry(ns, key, {"delete": name, **({"keep": True} if keep else {})}, decide)
 
@@ -138,7 +142,8 @@ class Admission:
         machines = {w.machine for w in workers if w.machine}
         rows = await self._store.find(Machine, uid=sorted(machines)) if machines else []
         demand = self._demand(known.deployment) if self._demand is not None else None
-        return delete_deployment(known, Belongings(replicas, runs, workers, rows, demand))
+        bound = await namings(self._store, known.deployment)
+        return delete_deployment(known, Belongings(replicas, runs, workers, rows, demand, bound))
 
     async def promote_deployment(
         self, ns: str, name: str, *, actor: str, key: str | None, text: str | None, revision: str | None

@@ -9,12 +9,13 @@ from typing import Any
 from moorage.control.carrying import Answer, Carrier
 from moorage.control.submitted import checked_spec
 from moorage.decide.decision import Ids, Outcome
+from moorage.decide.endpoints import refuse_name_of_endpoint
 from moorage.decide.running import commands
 from moorage.decide.running.commands import KnownRun, RunIntent
 from moorage.decide.running.creating import run_digest
 from moorage.decide.running.splitting import warnings
 from moorage.domain.errors import Conflict, NotFound
-from moorage.domain.nouns import Deployment, Machine, Run, Worker
+from moorage.domain.nouns import Deployment, Endpoint, Machine, Run, Worker
 from moorage.ports import Clock, Store
 
 FLEET_KEPT_S = 5.0
@@ -101,13 +102,14 @@ class RunAdmission:
         return await self._carry(ns, key, {"stop worker": name}, decide)
 
     async def refuse_name(self, ns: str, name: str) -> None:
-        """See that no live run bears the name that a deployment is to have.
+        """See that no live run, and no endpoint, bears the name that a deployment is to have.
 
         Raises:
             Conflict: one does.
         """
         runs = await self._named(ns, name)
         commands.refuse_name_of_run(next((r for r in runs if not commands.is_over(r)), None), name)
+        refuse_name_of_endpoint(await self._endpoint(ns, name), name)
 
     async def _intent(self, ns: str, name: str, document: Mapping[str, Any]) -> RunIntent:
         spec = checked_spec("Run", ns, name, document, verb="submit")
@@ -131,7 +133,11 @@ class RunAdmission:
     async def _known(self, ns: str, name: str) -> KnownRun:
         runs = await self._named(ns, name)
         deployments = await self._store.find(Deployment, namespace=ns, name=name)
-        return KnownRun(_newest(runs), deployments[-1] if deployments else None)
+        return KnownRun(_newest(runs), deployments[-1] if deployments else None, await self._endpoint(ns, name))
+
+    async def _endpoint(self, ns: str, name: str) -> Endpoint | None:
+        """The endpoint that people made under that name."""
+        return next(iter(await self._store.find(Endpoint, namespace=ns, name=name)), None)
 
     async def _named(self, ns: str, name: str) -> list[Run]:
         """Runs of their own that have, or had, that name."""

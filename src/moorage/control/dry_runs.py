@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from moorage.decide.endpoints import Naming, goes_on
 from moorage.decide.serving.commands import Known
 from moorage.decide.serving.snapshot import Demand
 from moorage.domain.nouns import Machine, Noun, Replica, Run, Worker
@@ -26,6 +27,7 @@ class Belongings:
         replicas, runs, workers: all of them.
         machines: of the workers.
         demand: its traffic, where this control plane hears it.
+        endpoints: those that people made and that name it.
     """
 
     replicas: Sequence[Replica] = ()
@@ -33,6 +35,7 @@ class Belongings:
     workers: Sequence[Worker] = ()
     machines: Sequence[Machine] = ()
     demand: Demand | None = None
+    endpoints: Sequence[Naming] = ()
 
 
 def delete_deployment(known: Known, own: Belongings) -> Answer:
@@ -47,7 +50,7 @@ def delete_deployment(known: Known, own: Belongings) -> Answer:
         "kind": "DryRun",
         "changes": [],
         "actions": [{"order": n, **a} for n, a in enumerate(_actions(known, alive, machines), start=1)],
-        "warnings": list(_warnings(known, own.machines)),
+        "warnings": list(_warnings(known, own)),
         "touches": [*map(_named, rows), *(_identity(known, r) for r in alive), *map(_named, known.operations)],
         "refers": list(_refers(known, own)),
     }
@@ -77,13 +80,16 @@ def _actions(known: Known, alive: Sequence[Replica], machines: Sequence[Machine]
     yield {"kind": "tombstone", "summary": "keep a tombstone and the history; the name is free again"}
 
 
-def _warnings(known: Known, machines: Sequence[Machine]) -> Iterator[str]:
-    for machine in machines:
+def _warnings(known: Known, own: Belongings) -> Iterator[str]:
+    for machine in own.machines:
         if machine.state is MachineState.DOWN:
             yield (
                 f"machine {machine.name} is lost: nothing can be proven of it until it comes back or is removed "
                 f"(moor machines remove {machine.name})"
             )
+    for one in own.endpoints:
+        if one.alone:
+            yield f"the endpoint {one.endpoint.name} has nothing else that answers: bind it anew, or delete it, first"
     for operation in known.operations:
         if operation.state is OperationState.NEEDS_ATTENTION:
             yield f"operation {operation.uid} ({operation.operation}) needs a person; a delete asks it to cancel"
@@ -96,6 +102,8 @@ def _refers(known: Known, own: Belongings) -> Iterator[Answer]:
         "name": deployment.name,
         "what_happens": "requests are answered 503, then 404; nothing takes its place",
     }
+    for one in own.endpoints:
+        yield {"kind": "Endpoint", "name": one.endpoint.name, "what_happens": goes_on(one)}
     if demand is None or not demand.known:
         yield _stream("requests in flight are not known yet: gateways have not reported since the control plane began")
     elif demand.in_flight or demand.held:

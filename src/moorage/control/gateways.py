@@ -29,6 +29,20 @@ class GatewaySeen:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayLease:
+    """A gateway that may still route.
+
+    Args:
+        number: newest generation that it confirmed; None: it has not reported to this control plane yet.
+        left_s: seconds until its lease is over.
+    """
+
+    id: str
+    number: int | None
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class News:
     """What a report changed: endpoints (namespace, name) with other traffic, and the confirmed number before."""
 
@@ -112,6 +126,14 @@ class Gateways:
             known=self.known(),
             oldest_s=oldest,
         )
+
+    def leases(self) -> tuple[GatewayLease, ...]:
+        """Every gateway that may still route, by id; those that were known before this start until they report."""
+        now, live = self._clock.monotonic(), self.live()
+        told = [GatewayLease(g.id, g.number, g.heard_at + LEASE_S - now) for g in live]
+        silent = set() if self.known() else self._expected - {g.id for g in live}
+        told += [GatewayLease(gateway, None, self._started + LEASE_S - now) for gateway in silent]
+        return tuple(sorted(told, key=lambda lease: lease.id))
 
     def confirmations(self, number: int) -> dict[str, bool]:
         """Each gateway that may still route, and whether it holds a table of at least this number."""

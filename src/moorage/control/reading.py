@@ -18,11 +18,12 @@ from moorage.control.views_gpus import Sees, everything
 from moorage.control.views_rollout import Scene, decision_object, rollout_object
 from moorage.control.views_running import machine_object, run_object, worker_object
 from moorage.control.views_serving import Surroundings, deployment_object, replica_object, revision_object
+from moorage.decide.endpoints import naming
 from moorage.decide.scheduling.order import ordered
 from moorage.decide.scheduling.snapshot import SchedulingSnapshot
 from moorage.decide.serving.snapshot import Demand
 from moorage.domain.errors import NotFound
-from moorage.domain.nouns import Deployment, Machine, Noun, Operation, Replica, Revision, Run, Worker
+from moorage.domain.nouns import Deployment, Endpoint, Machine, Noun, Operation, Replica, Revision, Run, Worker
 from moorage.domain.states import RunState, WorkerState
 from moorage.ports import Clock, Store
 
@@ -34,6 +35,7 @@ HISTORY_MAX = 1000
 _SEEN_WITH: Mapping[type[Noun], str] = {
     Operation: "see what there is with `moor operations list`",
     Machine: "see what there is with `moor ls machines`",
+    Endpoint: "see what there is with `moor endpoint ls --all`",
 }
 """How to see what there is, of the kinds that a plain `moor ls` does not list."""
 
@@ -83,12 +85,12 @@ class Reader:
         """One page of a namespace's deployments, by name within the page (pages go on by uid, to stay right)."""
         rows, following = await page(self._store, Deployment, wanted, namespace=namespace)
         rows.sort(key=lambda r: (r.name, r.uid))
-        return {"items": await self._deployment_objects(rows), "next": following}
+        return {"items": await self.deployment_objects(rows), "next": following}
 
     async def deployment(self, namespace: str, name: str) -> JsonObject:
         """One deployment."""
         row = await self.find(Deployment, namespace, name)
-        return (await self._deployment_objects([row]))[0]
+        return (await self.deployment_objects([row]))[0]
 
     async def replicas(self, namespace: str, name: str) -> list[JsonObject]:
         """Every replica of a deployment, ended ones included, oldest first."""
@@ -240,18 +242,21 @@ class Reader:
                 raise
             return str(gone[-1]["id"])
 
-    async def _deployment_objects(self, rows: Sequence[Deployment]) -> list[JsonObject]:
+    async def deployment_objects(self, rows: Sequence[Deployment]) -> list[JsonObject]:
+        """Deployments as objects, in the order of their rows."""
         if not rows:
             return []
         uids = [r.uid for r in rows]
         revisions = _by(await self._store.find(Revision, deployment=uids), lambda r: r.deployment)
         replicas = _by(await self._store.find(Replica, deployment=uids), lambda r: r.deployment)
         operations = _by(await self._store.find(Operation, target=uids), lambda o: o.target)
+        made = await self._store.find(Endpoint, namespace=sorted({r.namespace for r in rows}))
         now, demand = self._clock.now(), self._demand
 
         def around(row: Deployment) -> Surroundings:
             traffic = demand(row) if demand is not None else None
-            return Surroundings(revisions[row.uid], replicas[row.uid], operations[row.uid], traffic)
+            bound = naming(row.name, (e for e in made if e.namespace == row.namespace))
+            return Surroundings(revisions[row.uid], replicas[row.uid], operations[row.uid], traffic, bound)
 
         return [deployment_object(r, around(r), self._gateway_url, now) for r in rows]
 

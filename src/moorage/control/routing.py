@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from moorage.control.bindings import Bindings, Spread
 from moorage.control.gateways import LEASE_S, Gateways
 from moorage.control.load import Loads
 from moorage.control.slices import Slices
@@ -58,8 +59,11 @@ class Publisher:
         self._gateways = gateways
         self._incarnation = incarnation
         self._loads = Loads(clock)
+        self._bindings = Bindings(store)
         self._routes: dict[str, EndpointRoute] = {}
         self._changed_at: dict[str, int] = {}
+        self._bound_at: dict[str, int] = {}
+        """by endpoint that people made: the number since which it is bound as it is"""
         self._served_by: dict[str, dict[str, _Served]] = {}
         """by deployment: its replicas' workers as they were read last"""
         self._homes: dict[str, str] = {}
@@ -92,10 +96,12 @@ class Publisher:
         self._out.clear()
         for deployment in await self._store.find(Deployment):
             self._take(deployment.uid, await self._load(deployment.uid))
+        await self._bindings.load()
         if self.slices is not None:
             await self.slices.start(generation)
         self._number = max(self._number + 1, generation << NUMBER_BITS)
         self._changed_at = dict.fromkeys(self._routes, self._number)
+        self._bound_at = dict.fromkeys(self._bindings, self._number)
         self._published = True
         await self._tell()
 
@@ -114,6 +120,19 @@ class Publisher:
         self._number += 1
         self._changed_at[deployment] = self._number
         await self._tell()
+
+    async def rebind(self, endpoint: str) -> None:
+        """Read an endpoint that people made again, by its uid; a change raises the number at once."""
+        if not await self._bindings.refresh(endpoint) or not self._published:
+            return
+        self._number += 1
+        self._bound_at[endpoint] = self._number
+        await self._tell()
+
+    def spread(self, uid: str) -> Spread:
+        """How far what is published of a deployment's own endpoint, or of one that people made, has come."""
+        number = self._bound_at.get(uid, self._changed_at.get(uid)) if self._published else None
+        return Spread(number, self._bindings.version(uid), self._gateways.leases())
 
     async def withdraw(self, worker: str, machine: str, epoch: int) -> str | None:
         """Take a worker that is said to end, or not to be ready, out of the table before anything is read or written.
@@ -218,6 +237,7 @@ class Publisher:
             number=self._number,
             lease_s=LEASE_S,
             endpoints=tuple(self._routes.values()),
+            bindings=self._bindings.published({(r.namespace, r.name): r for r in self._routes.values()}),
         )
 
     def _news(self, incarnation: str | None, after: int) -> bool:
@@ -281,6 +301,9 @@ def message(deployment: Deployment, route: Route, revisions: Mapping[str, Revisi
             drain_s=gateway.get("drain", defaults.drain_s),
             connect_timeout_s=gateway.get("connect_timeout", defaults.connect_timeout_s),
             first_byte_timeout_s=gateway.get("first_byte_timeout", defaults.first_byte_timeout_s),
+            affinity=gateway.get("affinity", defaults.affinity),
+            retry=gateway.get("retry", defaults.retry),
+            hold_comments_s=gateway.get("hold_comments", defaults.hold_comments_s),
         ),
         error=route.error,
         error_code=route.error_code,

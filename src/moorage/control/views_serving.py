@@ -4,7 +4,7 @@ Pure: rows in, JSON values out. What a deployment is *doing* comes from `decide.
 Called by `control.reading`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from moorage.control.views import JsonObject, document, head, iso, plain
@@ -16,7 +16,7 @@ from moorage.decide.serving.phase import (
     promotion_in_progress,
 )
 from moorage.decide.serving.snapshot import Demand
-from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Worker
+from moorage.domain.nouns import Deployment, Endpoint, Machine, Noun, Operation, Replica, Revision, Worker
 from moorage.domain.states import MachineState, WorkerState
 
 CRASH_LOOP_FAILURES = 2
@@ -32,12 +32,14 @@ class Surroundings:
         replicas: live ones at least.
         operations: those that target it.
         demand: its traffic, where this control plane hears it.
+        endpoints: those that people made and that name it, each with the weight that it gives it.
     """
 
     revisions: Sequence[Revision] = ()
     replicas: Sequence[Replica] = ()
     operations: Sequence[Operation] = field(default=())
     demand: Demand | None = None
+    endpoints: Sequence[tuple[Endpoint, int]] = ()
 
 
 def deployment_object(row: Deployment, around: Surroundings, gateway_url: str, now: float) -> JsonObject:
@@ -76,8 +78,16 @@ def deployment_object(row: Deployment, around: Surroundings, gateway_url: str, n
         **({"upstream": _upstream(row)} if row.upstream is not None else {}),
         "deleting": row.deleting,
         "rollout": _rollout(row, around, now),
-        "endpoints": [{"name": row.name, "namespace": row.namespace, "model": endpoint_name(row)}],
+        "endpoints": list(_endpoints(row, around)),
     }
+
+
+def _endpoints(row: Deployment, around: Surroundings) -> Iterator[JsonObject]:
+    """Its own, then those that people made and that name it; `weight` is null of its own."""
+    yield {"name": row.name, "namespace": row.namespace, "model": endpoint_name(row), "own": True, "weight": None}
+    for bound, weight in around.endpoints:
+        shown = {"name": bound.name, "namespace": bound.namespace, "model": endpoint_name(bound)}
+        yield {**shown, "own": False, "weight": weight}
 
 
 def _upstream(row: Deployment) -> JsonObject:
@@ -94,7 +104,7 @@ def _rollout(row: Deployment, around: Surroundings, now: float) -> JsonObject | 
     return rollout_object(scene) if is_shown(scene) else None
 
 
-def endpoint_name(row: Deployment) -> str:
+def endpoint_name(row: Noun) -> str:
     """What a request's `model` says to reach it."""
     return row.name if row.namespace == "default" else f"{row.namespace}/{row.name}"
 

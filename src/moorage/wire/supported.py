@@ -59,7 +59,6 @@ _DEPLOYMENT = (
     _Rule("provider", _other_than("fleet"), "providers other than fleet are"),
     _FABRIC,
     _Rule("rollout.guard.synthetic", _is_path, "", _UNREAD),
-    _Rule("gateway.affinity", _other_than("none"), "affinity is"),
 )
 
 
@@ -70,18 +69,17 @@ _RUN = (
 )
 
 
+_RULES: Mapping[str, tuple[_Rule, ...]] = {"Deployment": _DEPLOYMENT, "Run": _RUN}
+"""Of an endpoint or a drive everything is available."""
+
+
 def unsupported(normalised: Document) -> list[dict[str, str]]:
     """What of it this version refuses: `{path, message}` for each place; empty when all of it is available.
 
     Args:
         normalised: a document as `spec.normalise` gives it.
     """
-    kind = normalised.get("kind")
-    if kind == "Deployment":
-        return list(_refusals(_DEPLOYMENT, normalised))
-    if kind == "Run":
-        return list(_refusals(_RUN, normalised))
-    return [{"path": "kind", "message": f"kind {kind} is not available in this version; Deployment and Run are"}]
+    return list(_refusals(_RULES.get(str(normalised.get("kind")), ()), normalised))
 
 
 def _refusals(rules: tuple[_Rule, ...], document: Document) -> Iterator[dict[str, str]]:

@@ -19,6 +19,10 @@ EXPECTED_PATHS = {
         f"/api/v1/namespaces/{{ns}}/deployments/{{name}}/{what}": {"post"}
         for what in ("plan", "stop", "pause", "wake", "scale")
     },
+    "/api/v1/namespaces/{ns}/endpoints": {"get"},
+    "/api/v1/namespaces/{ns}/endpoints/{name}": {"get", "put", "delete"},
+    **{f"/api/v1/namespaces/{{ns}}/endpoints/{{name}}/{what}": {"get"} for what in ("history", "why")},
+    **{f"/api/v1/namespaces/{{ns}}/endpoints/{{name}}/{what}": {"post"} for what in ("plan", "bind")},
     "/api/v1/namespaces/{ns}/runs": {"get"},
     "/api/v1/namespaces/{ns}/runs/{name}": {"get", "put", "delete"},
     **{f"/api/v1/namespaces/{{ns}}/runs/{{name}}/{what}": {"get"} for what in ("workers", "history", "why", "logs")},

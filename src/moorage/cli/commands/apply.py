@@ -56,6 +56,7 @@ def apply(
     if dry_run:
         _plan(session, documents)
         return
+    documents.sort(key=lambda document: document.kind == "Endpoint")  # they name deployments, which come first
     goals = [_goal(document, goal, wait) for document in documents]
     answers = []
     key = key or uuid.uuid4().hex  # drawn here, so that whoever interrupts it can be told
@@ -94,6 +95,8 @@ def _goal(document: Any, goal: str | None, wait: bool) -> str | None:
     """
     if document.kind == "Drive":
         return None
+    if document.kind == "Endpoint":  # whatever is waited for beside it, gateways are to have it
+        return "bound" if wait or goal not in (None, "accepted") else None
     if goal is None:
         return {"Deployment": "live", "Run": "completed"}.get(document.kind) if wait else None
     fits = goal in OF_RUNS if document.kind == "Run" else goal != "completed"
@@ -235,6 +238,7 @@ def _plan(session: Session, documents: list[Any]) -> None:
     plan_of: dict[str, Callable[..., Any]] = {
         "Deployment": client.deployments.plan,
         "Run": client.runs.plan,
+        "Endpoint": client.endpoints.plan,
         "Drive": lambda document: _plan_drive(session, document),
     }
     plans = [(document.name, plan_of[document.kind](document)) for document in documents]
@@ -293,6 +297,55 @@ def apply_drive(
     return made
 
 
+def apply_endpoint(
+    session: Session,
+    document: Any,
+    key: str | None,
+    goal: str | None,
+    timeout_s: float | None,
+    *,
+    again: str | None = None,
+) -> Any:
+    """Make one endpoint so; where asked, wait until every gateway has it. Returns the API's answer, or the object."""
+    look = f"`moor endpoint get {document.name}{namespace_flag(session)}`"
+    with _sending(session, document, look, again or key):
+        answer = session.client.endpoints.apply(document, key=key, timeout_s=timeout_s)
+    return told_endpoint(session, document.name, answer, timeout_s if goal is not None else None)
+
+
+def told_endpoint(session: Session, name: str, answer: Any, timeout_s: float | None) -> Any:
+    """Say what became of an endpoint, and with a `timeout_s` wait until every gateway that may route has it."""
+    if session.human:
+        click.echo(f"{name}: {'applied' if answer.get('changed') else 'unchanged'}")
+        for warning in answer.get("warnings") or ():
+            click.echo(f"  warning: {_warning(warning)}", err=True)
+    if timeout_s is None:
+        return answer
+    outcome = wait_until_bound(session, name, timeout_s)
+    if session.human:
+        click.echo(bound_words(name, outcome.last))
+    return outcome.last
+
+
+def wait_until_bound(session: Session, name: str, timeout_s: float | None) -> Any:
+    """Wait, with a line that says which gateway it waits for."""
+    wait = session.client.endpoints.wait
+    return watched(
+        session,
+        name,
+        "bound",
+        lambda on_status: wait(name, timeout_s=timeout_s, interval_s=LOOK_EVERY_S, on_status=on_status),
+    )
+
+
+def bound_words(name: str, found: Any) -> str:
+    """That gateways have it, and what it answers with."""
+    many = len(found.get("gateways") or ())
+    there = f"at {many} gateway{'' if many == 1 else 's'}" if many else "published; no gateway is there"
+    routes = ", ".join(f"{r['deployment']} ({r['share']:g} %)" for r in found.get("routes") or () if r["share"])
+    return f"{name}: {there}\n  {routes}\n  url    {found.get('url')}\n  model  {found.get('model')}"
+
+
 def _plan_drive(session: Session, document: Any) -> Any:
     """What an apply of a drive would do; the control plane keeps no plans of them."""
     try:
@@ -306,5 +359,10 @@ def _plan_drive(session: Session, document: Any) -> Any:
     return {"changes": [change], "actions": [{"order": 1, "kind": "drive", "summary": summary}]}
 
 
-_APPLY: Mapping[str, Callable[..., Any]] = {"Deployment": apply_one, "Run": apply_run, "Drive": apply_drive}
+_APPLY: Mapping[str, Callable[..., Any]] = {
+    "Deployment": apply_one,
+    "Run": apply_run,
+    "Drive": apply_drive,
+    "Endpoint": apply_endpoint,
+}
 """Kind of document → how it is applied."""

@@ -58,7 +58,7 @@ def delete(
     wait: bool,
     timeout_s: float,
 ) -> None:
-    """Delete deployments or runs: routing withdrawn, streams drained, processes stopped, their absence proven."""
+    """Delete deployments, runs or endpoints: routing withdrawn, streams drained, processes stopped and proven gone."""
     client = session.client
 
     if keep_resources is not None and names != (keep_resources,):
@@ -67,7 +67,9 @@ def delete(
 
     def deleted(name: str, **how: Any) -> Any:
         return session.first_found(
-            partial(client.deployments.delete, name, **how, **kept), partial(client.runs.delete, name, **how)
+            partial(client.deployments.delete, name, **how, **kept),
+            partial(client.runs.delete, name, **how),
+            partial(client.endpoints.delete, name, **how),
         )
 
     if dry_run or not yes:
@@ -110,6 +112,12 @@ class _Ending:
 
 def _finish(session: Session, answer: dict[str, Any], ending: _Ending) -> dict[str, Any]:
     name, word = ending.name, ending.word
+    for warning in answer.get("warnings") or ():
+        click.echo(f"warning: {warning}", err=True)
+    if answer.get("deleted"):  # an endpoint: it is gone already
+        if session.human:
+            click.echo(f"{name}: {word}")
+        return answer
     operation = answer.get("operation") or {}
     uid = operation.get("id") if isinstance(operation, dict) else operation
     if ending.timeout_s is None:

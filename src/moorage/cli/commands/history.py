@@ -23,7 +23,7 @@ WIDE = 150
 @click.option("--all", "everything", is_flag=True, help="Also the changes of its replicas, runs and workers.")
 @command
 def history(session: Session, name: str, lines: int | None, everything: bool) -> None:
-    """Show every change of a deployment (its rollouts too), run or worker, oldest first. Deleted ones keep theirs."""
+    """Show every change of a deployment (its rollouts too), run, endpoint or worker, oldest first; also once deleted."""
     changes = list(session.client.history(name))
     own = changes if everything else [c for c in changes if _is_about(c, name) or _is_of_rollouts(c)]
     shown = own[-lines:] if lines else own
@@ -89,5 +89,5 @@ def _is_of_rollouts(change: Mapping[str, Any]) -> bool:
 
 def _is_about(change: Mapping[str, Any], name: str) -> bool:
     thing = change.get("object") or {}
-    named = thing.get("kind") in ("Deployment", "Run") and thing.get("name") == name
+    named = thing.get("kind") in ("Deployment", "Run", "Endpoint") and thing.get("name") == name
     return named or thing.get("id") == name

@@ -11,8 +11,8 @@ from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, examples
 from moorage.domain.errors import InvalidSpec, NotFound
 
-KINDS = ("deployments", "runs", "machines", "operations")
-GETTABLE = ("deployment", "run", "machine", "operation", "revision", "worker")
+KINDS = ("deployments", "runs", "endpoints", "machines", "operations")
+GETTABLE = ("deployment", "run", "endpoint", "machine", "operation", "revision", "worker")
 
 
 @click.command(epilog=examples("moor ls", "moor ls runs -n research", "moor ls -l team=search", "moor ls --deleted"))
@@ -22,8 +22,8 @@ GETTABLE = ("deployment", "run", "machine", "operation", "revision", "worker")
 @click.option("--deleted", is_flag=True, help="What was deleted, by whom and why.")
 @command
 def ls(session: Session, kind: str, labels: tuple[str, ...], with_replicas: bool, deleted: bool) -> None:
-    """List deployments, runs, machines or operations. Alone it lists deployments and, below, the runs there are."""
-    if deleted and kind not in ("deployments", "runs"):
+    """List deployments, runs, endpoints, machines or operations. Alone it lists deployments and the runs there are."""
+    if deleted and kind not in ("deployments", "runs", "endpoints"):
         raise InvalidSpec(f"deleted {kind} cannot be listed", remedy="moor ls deployments --deleted")
     alone = click.get_current_context().get_parameter_source("kind") is ParameterSource.DEFAULT
     if alone and session.human:
@@ -58,6 +58,7 @@ def fetch(session: Session, kind: str, name: str) -> dict[str, Any]:
     reads = {
         "deployment": client.deployments.get,
         "run": client.runs.get,
+        "endpoint": client.endpoints.get,
         "machine": client.machines.get,
         "operation": client.operations.get,
         "worker": client.workers.get,
@@ -120,6 +121,8 @@ def _list(
         found = client.deployments.list(deleted=deleted)
     elif kind == "runs":
         found = runs_of(session, with_replicas, deleted)
+    elif kind == "endpoints":
+        found = client.endpoints.list(deleted=deleted)
     elif kind == "machines":
         found = [m for m in client.machines.list() if m.get("state") != "Removed"]
     else:

@@ -80,11 +80,27 @@ restart: {{backoff: 10s, budget: 10, reset_after: 10m}}
 # drives: [{{name: data, target: /drive}}]        # `moor drives`; place: true copies it to the worker's machine
 # identity: true                  # each worker gets a certificate that says who it is
 """
-TEMPLATES = {"deployment": TEMPLATE, "run": RUN_TEMPLATE}
+ENDPOINT_TEMPLATE = """\
+# An endpoint: a name for clients in front of deployments, which can be bound to others without a lost request.
+# Check it with `moor validate {file}`, then `moor apply -f {file} --wait` brings it to every gateway.
+kind: Endpoint
+name: {name}                      # what clients send as `model`
+# labels: {{team: search}}
+routes:                           # deployments of this namespace; each gets its weight out of the sum of them all
+  - {{deployment: my-model, weight: 100}}
+  # - {{deployment: my-model-next, weight: 0}}       # 0: no request yet
+# limits: {{requests_per_minute: 600, tokens_per_minute: 200000, in_flight: 64}}      # of each client's key
+"""
+TEMPLATES = {"deployment": TEMPLATE, "run": RUN_TEMPLATE, "endpoint": ENDPOINT_TEMPLATE}
 
 
 @click.command(
-    epilog=examples("moor init gemma", "moor init gemma --file deploy/gemma.yaml", "moor init train --kind run")
+    epilog=examples(
+        "moor init gemma",
+        "moor init gemma --file deploy/gemma.yaml",
+        "moor init train --kind run",
+        "moor init chat --kind endpoint",
+    )
 )
 @click.argument("name", default="my-model")
 @click.option("--kind", "-k", type=click.Choice(list(TEMPLATES)), default="deployment", show_default=True)
@@ -109,7 +125,8 @@ def init(_session: Session, name: str, kind: str, file: Path | None, force: bool
         raise InvalidSpec(
             f"cannot write {path}: {cause.strerror}", remedy="choose another place with --file"
         ) from cause
-    click.echo(f"wrote {path}\nnext:  edit its command, then  moor validate {path}")
+    edit = "name its deployments" if kind == "endpoint" else "edit its command"
+    click.echo(f"wrote {path}\nnext:  {edit}, then  moor validate {path}")
 
 
 @click.command(epilog=examples("moor validate gemma.yaml", "cat gemma.yaml | moor validate -"))

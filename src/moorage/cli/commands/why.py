@@ -11,9 +11,11 @@ from moorage.cli.session import Session, command, examples
 @click.argument("name")
 @command
 def why(session: Session, name: str) -> None:
-    """Say why a deployment or run is (not) running, and what would change that."""
+    """Say why a deployment or run is (not) running, or which deployments answer for an endpoint."""
     client = session.client
-    found = session.first_found(lambda: client.deployments.why(name), lambda: client.runs.why(name))
+    found = session.first_found(
+        lambda: client.deployments.why(name), lambda: client.runs.why(name), lambda: client.endpoints.why(name)
+    )
     session.show_text(found, lambda: words(name, found))
 
 
@@ -27,6 +29,7 @@ def words(name: str, found: dict[str, Any]) -> str:
         lines.append(f"  advice: {advice}")
     if found.get("rollout"):
         lines.append(f"  rollout: {found['rollout']}")
+    lines += _routes(found.get("routes") or ())
     lines += _unready(found.get("unready") or {})
     lines += _on_its_way(found.get("worker") or {})
     lines += _scaling(found.get("scaling") or {})
@@ -51,6 +54,20 @@ def _advice(reason: dict[str, Any]) -> str:
     from moorage.domain.catalogue.placement import PER_MACHINE
 
     return str(reason.get("advice") or "").removesuffix(PER_MACHINE).rstrip()
+
+
+def _routes(routes: Any) -> list[str]:
+    """Of an endpoint: each deployment, its part of the requests, and whether it answers."""
+    return [f"  {r['share']:g} % {r['deployment']}: {_answers(r)}" for r in routes]
+
+
+def _answers(route: dict[str, Any]) -> str:
+    if route.get("passed_over"):
+        return f"answers nothing, {route['passed_over']}"
+    if not route.get("weight"):
+        return f"gets no request (weight 0); it is {route.get('phase')}"
+    ready = route.get("ready_replicas", 0)
+    return f"{route.get('phase')}, {ready} replica{'' if ready == 1 else 's'} ready"
 
 
 def _unready(replica: dict[str, Any]) -> list[str]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.decide.decision import Draft, Ids, Outcome
+from moorage.decide.endpoints import refuse_name_of_endpoint
 from moorage.decide.running.creating import LIVE_FIELDS, create_run, with_workers
 from moorage.domain.changes import Release
 from moorage.domain.errors import Conflict
-from moorage.domain.nouns import Deployment, Run, Worker
+from moorage.domain.nouns import Deployment, Endpoint, Run, Worker
 from moorage.domain.reasons import reason
 from moorage.domain.states import ACTIVE_WORKER, TERMINAL_RUN, StopCause, WorkerState
 
@@ -40,21 +41,24 @@ class KnownRun:
     Args:
         run: the newest run of the name, finished ones included, or None.
         deployment: the deployment of the name, or None.
+        endpoint: the endpoint that people made under the name, or None.
     """
 
     run: Run | None = None
     deployment: Deployment | None = None
+    endpoint: Endpoint | None = None
 
 
 def submit(intent: RunIntent, known: KnownRun, ids: Ids, now: float, *, actor: str, create_only: bool) -> Outcome:
     """Make the run, or do nothing where it is there already.
 
     Raises:
-        Conflict: a deployment has the name; a live run of another spec has it, or one that is being deleted; or there
-            is one and `create_only`.
+        Conflict: a deployment or an endpoint has the name; a live run of another spec has it, or one that is being
+            deleted; or there is one and `create_only`.
     """
     if known.deployment is not None:
         raise _name_taken("Deployment", known.deployment, intent.name)
+    refuse_name_of_endpoint(known.endpoint, intent.name)
     run = known.run
     if run is not None and create_only:
         raise Conflict(
@@ -157,6 +161,7 @@ def restart(run: Run, known: KnownRun, ids: Ids, now: float, *, actor: str, text
 def _restart_finished(run: Run, known: KnownRun, ids: Ids, draft: Draft) -> Outcome:
     if known.deployment is not None:
         raise _name_taken("Deployment", known.deployment, run.name)
+    refuse_name_of_endpoint(known.endpoint, run.name)
     if known.run is not None and not is_over(known.run):
         raise _name_taken("Run", known.run, run.name)
     made = create_run(draft, ids.new("Run"), run.namespace, run.name, run.spec, restarted_from=run.uid)
@@ -240,7 +245,7 @@ def _name_taken(kind: str, row: Run | Deployment, name: str) -> Conflict:
     return Conflict(
         f"{kind.lower()} {row.namespace}/{row.name} has the name {name} already",
         code="name_taken",
-        remedy="deployments and runs share their names: choose another one, or end that one first",
+        remedy="deployments, runs and endpoints share their names: choose another one, or end that one first",
         target=f"{kind} {row.namespace}/{row.name}",
     )
 
