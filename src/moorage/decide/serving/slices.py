@@ -128,6 +128,23 @@ class _Holder:
     """incarnations that are gone, and until when a report of theirs is taken for one that was late"""
 
 
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What is alike for all limits of one report.
+
+    Args:
+        holders: each gateway, and whether it is live.
+        live: how many are.
+        gone: by limit, what is left of gateways that are gone.
+    """
+
+    now: float
+    holders: Sequence[tuple[_Holder, bool]]
+    live: int
+    gone: Mapping[Of, int]
+    turn: int
+
+
 class Ledger:
     """All shares of all limits.
 
@@ -212,8 +229,9 @@ class Ledger:
             spoken = {(w.subject, w.resource) for w in wants}
             holder.parts = {of: part for of, part in holder.parts.items() if of in spoken}
         answered = []
+        around = self._around(now)
         for want in wants:
-            told = self._settle(holder, want, limit_of(want.subject, want.resource), now, in_order)
+            told = self._settle(holder, want, limit_of(want.subject, want.resource), around, in_order)
             if told is not None:
                 answered.append(told)
         return answered
@@ -221,7 +239,7 @@ class Ledger:
     def used(self, subject: str, resource: str, now: float) -> int:
         """What live gateways say that they used of a limit within the last minute (in flight: now)."""
         of = (subject, resource)
-        return sum(h.parts[of].used for h in self._live(now) if of in h.parts)
+        return sum(h.parts[of].used for h, live in self._around(now).holders if live and of in h.parts)
 
     def shares(self, subject: str, resource: str) -> dict[str, int]:
         """By gateway, what is counted of a limit: the sum is what cannot be given to others."""
@@ -265,50 +283,48 @@ class Ledger:
             if not holder.parts and not holder.left:
                 del self._holders[gateway]
 
-    def _live(self, now: float) -> list[_Holder]:
-        return [holder for holder in self._holders.values() if now - holder.heard_at <= LIVE_S]
+    def _around(self, now: float) -> _Around:
+        holders = [(holder, now - holder.heard_at <= LIVE_S) for holder in self._holders.values()]
+        gone: dict[Of, int] = {}
+        for holder, _ in holders:
+            for left in holder.left:
+                if left.until > now:
+                    gone[left.of] = gone.get(left.of, 0) + left.amount
+        return _Around(now, holders, sum(live for _, live in holders), gone, int(now // TURN_S))
 
-    def _settle(self, holder: _Holder, want: Want, limit: int | None, now: float, in_order: bool) -> Told | None:
+    def _settle(self, holder: _Holder, want: Want, limit: int | None, around: _Around, in_order: bool) -> Told | None:
         """Note what one gateway said of one limit, and what it may have from now on."""
         of = (want.subject, want.resource)
         part = holder.parts.get(of)
         if part is None:
             part = holder.parts[of] = _Part()
         part.used = want.used
-        if want.wanted or now - part.wanted_at > UNMET_S or want.share >= part.used + part.wanted:
-            part.wanted, part.wanted_at = want.wanted, now
+        if want.wanted or around.now - part.wanted_at > UNMET_S or want.share >= part.used + part.wanted:
+            part.wanted, part.wanted_at = want.wanted, around.now
         sure = max(want.share, want.used, 0 if in_order else part.counted)
         part.counted = sure
         if limit is None:
             return None
-        room = limit - self._counted(of, holder, now)
-        share = min(self._fair(of, holder, limit, now), max(room, want.share))
+        counted, claiming, away = 0, [], 0
+        for other, is_live in around.holders:
+            its = other.parts.get(of)
+            if its is None:
+                continue
+            if other is not holder:
+                counted += its.counted
+            if is_live:
+                claiming.append((other, its))
+            else:
+                away += its.counted
+        gone = around.gone.get(of, 0)
+        turn = around.turn % len(claiming)
+        claiming = claiming[turn:] + claiming[:turn]
+        needs = [min(limit, its.used + its.wanted) for _, its in claiming]
+        fair = shared_out(max(0, limit - gone - away), limit, needs, limit // around.live)
+        own = next(place for place, (other, _) in enumerate(claiming) if other is holder)
+        share = min(fair[own], max(limit - counted - gone, want.share))
         part.counted = max(sure, share)
         return Told(want.subject, want.resource, limit, share)
-
-    def _counted(self, of: Of, without: _Holder, now: float) -> int:
-        """What all may have admitted or may still admit, without one gateway's present part."""
-        total = 0
-        for holder in self._holders.values():
-            part = holder.parts.get(of)
-            if part is not None and holder is not without:
-                total += part.counted
-            for gone in holder.left:
-                if gone.of == of and gone.until > now:
-                    total += gone.amount
-        return total
-
-    def _fair(self, of: Of, holder: _Holder, limit: int, now: float) -> int:
-        """The part of a limit that one gateway ought to have, whatever is free of it now."""
-        live = self._live(now)
-        claiming = [h for h in live if of in h.parts]
-        away = [h for h in self._holders.values() if h not in live and of in h.parts]
-        gone = sum(g.amount for h in self._holders.values() for g in h.left if g.of == of)
-        amount = max(0, limit - gone - sum(h.parts[of].counted for h in away))
-        turn = int(now // TURN_S) % len(claiming)
-        claiming = claiming[turn:] + claiming[:turn]
-        needs = [min(limit, h.parts[of].used + h.parts[of].wanted) for h in claiming]
-        return shared_out(amount, limit, needs, limit // len(live))[claiming.index(holder)]
 
 
 def _leave(holder: _Holder, admitted: Mapping[Of, int], now: float) -> None:
@@ -326,9 +342,12 @@ def shared_out(amount: int, limit: int, needs: Sequence[int], sure: int) -> list
         sure: of each, used or not, as far as the needs of all leave it.
     """
     step = max(1, limit // _AIR)
-    found = [0] * len(needs)
     airy = [min(limit, (need // step + 2) * step) if need else 0 for need in needs]
-    for caps in (needs, airy, [max(sure, cap) for cap in airy]):
+    most = [max(sure, cap) for cap in airy]
+    if sum(most) <= amount:
+        return most
+    found = [0] * len(needs)
+    for caps in (needs, airy, most):
         more = filled(amount - sum(found), [max(0, cap - has) for cap, has in zip(caps, found, strict=True)])
         found = [has + extra for has, extra in zip(found, more, strict=True)]
     return found
