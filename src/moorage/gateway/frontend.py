@@ -153,7 +153,8 @@ class ClientConnection(Intake):
 
     def _within(self, limits: "Limits", endpoint: EndpointState) -> bool:
         """Whether the limits let it go on; else it is refused, or waits for `admitted` or `refuse`."""
-        account = limits.account(endpoint.route.namespace, "", "")
+        binding = self.binding
+        account = limits.account(endpoint.route.namespace, "", "" if binding is None else binding.spec.uid)
         refusal = limits.admit(self, account, self.head.length, self._pending)
         if refusal is not None:
             self.refuse(refusal)
