@@ -4,11 +4,38 @@ Here: the counter of chunks and trailers. Not here: heads, sockets. Called by bo
 after the end are never passed on, and chunk data that looks like an end is data.
 """
 
+import re
+
 LINE_BYTES_MAX = 4096
 TRAILER_BYTES_MAX = 16 * 1024
 _HEX_DIGITS_MAX = 15
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 _CR, _LF = 13, 10
+_NO_TRAILERS = frozenset(
+    (
+        b"authorization",
+        b"connection",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"cookie",
+        b"expect",
+        b"forwarded",
+        b"host",
+        b"keep-alive",
+        b"set-cookie",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"x-request-id",
+    )
+)
+_NO_TRAILERS_OF = (b"x-moorage-", b"proxy-", b"x-forwarded-")
+"""What frames, addresses or vouches for a message cannot follow it (RFC 9110, 6.5.1): servers that join trailers to the
+head would read there what nobody here has judged."""
+_TRAILER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t\x20-\x7e\x80-\xff]*")
+"""As strict as for the lines of a head: what one parser takes for a trailer, another may take for a request."""
 
 
 class FramingError(Exception):
@@ -118,8 +145,12 @@ class ChunkCounter:
 
     def _count_trailer(self, line: bytes) -> None:
         self._trailer += len(line) + 2
-        if self._trailer > TRAILER_BYTES_MAX or b"\n" in line or b"\r" in line:
+        found = _TRAILER.fullmatch(line)
+        if found is None or self._trailer > TRAILER_BYTES_MAX:
             raise FramingError("bad trailer")
+        name = found[1].lower()
+        if name in _NO_TRAILERS or name.startswith(_NO_TRAILERS_OF):
+            raise FramingError("a trailer that belongs in the head")
 
 
 def _chunk_size(line: bytes) -> int:

@@ -115,6 +115,11 @@ BODIES = {
     "a chunk ended by two other bytes": b"5\r\nhelloXX" + CHUNKS + HIDDEN,
     "a trailer ended by LF": b"0\r\nX-A: 1\n\r\n" + HIDDEN,
     "a trailer with a bare CR": b"0\r\nX-A: 1\rX-B: 2\r\n\r\n" + HIDDEN,
+    "a trailer without a colon": b"0\r\n5\r\nhello\r\n" + CHUNKS + HIDDEN,
+    "a trailer that is a request": b"0\r\n" + HIDDEN,
+    "a trailer named as a length": b"5\r\nhello\r\n0\r\nContent-Length: 45\r\n\r\n" + HIDDEN,
+    "a folded trailer": b"0\r\nX-A: 1\r\n 2\r\n\r\n" + HIDDEN,
+    "NUL in a trailer": b"0\r\nX-A: \x00\r\n\r\n" + HIDDEN,
     "a chunk line of many kilobytes": b"5;" + b"a" * 9000 + b"\r\nhello\r\n" + CHUNKS + HIDDEN,
     "trailers of many kilobytes": b"0\r\n" + b"X-A: 1\r\n" * 9000 + b"\r\n" + HIDDEN,
 }
@@ -131,7 +136,7 @@ def test_a_body_of_two_readings_is_no_whole_request_for_anybody(name: str, step:
     assert client.statuses == [400]
     assert client.wire.ended or client.wire.closing
     world.close()
-    assert [found for found in world.left_over() if "not a request" not in found] == []
+    assert world.left_over() == []
 
 
 ONE = {
@@ -149,10 +154,6 @@ ONE = {
     "zeros before a chunk size": (post(b"Transfer-Encoding: chunked\r\n", b"0005\r\nhello\r\n" + CHUNKS), b"hello"),
     "an extension": (post(b"Transfer-Encoding: chunked\r\n", b'5;a="b;c"\r\nhello\r\n' + CHUNKS), b"hello"),
     "a trailer": (post(b"Transfer-Encoding: chunked\r\n", b"5\r\nhello\r\n0\r\nX-A: 1\r\n\r\n"), b"hello"),
-    "a trailer named as a length": (
-        post(b"Transfer-Encoding: chunked\r\n", b"5\r\nhello\r\n0\r\nContent-Length: 45\r\n\r\n"),
-        b"hello",
-    ),
     "Connection names the length": (post(b"Content-Length: 5\r\nConnection: content-length\r\n", b"hello"), b"hello"),
     "Connection names the coding": (
         post(b"Transfer-Encoding: chunked\r\nConnection: transfer-encoding\r\n", b"5\r\nhello\r\n" + CHUNKS),
