@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow unit example-jax property-long check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-placements bench-runs bench-promotions simulate-openb clean
+.PHONY: help setup demo test test-slow unit example-jax property-long fuzz-gateway check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-placements bench-runs bench-promotions simulate-openb clean
 
 help: ## this list
 	@echo "Moorage: make TARGET"
@@ -47,6 +47,10 @@ example-jax: setup ## an all-reduce with JAX and gloo over two agents; brings JA
 
 property-long: setup ## property tests with other examples than usual, and many of them
 	@$(BIN)/pytest -n 2 -rs --timeout 0 --hypothesis-profile long tests/property
+
+FUZZ_S ?= 0
+fuzz-gateway: setup ## broken conversations through a gateway until one shows a defect; FUZZ_S=60: for a minute
+	@$(BIN)/python tools/fuzz_gateway.py --seconds $(FUZZ_S)
 
 check: setup ## format, lint, types, import contracts, house rules, generated files, lock
 	@$(BIN)/python tools/check.py

@@ -338,3 +338,26 @@ def _answer(reader: h11.Connection, ended: bool) -> tuple[int, bytes] | None:
         elif not isinstance(event, h11.InformationalResponse):
             return None
     return status, body
+
+
+def read_strictly(raw: bytes) -> list[tuple[str, bytes]]:
+    """Method and body of each whole request that h11 reads before the first that it does not take."""
+    found: list[tuple[str, bytes]] = []
+    raw = raw.lstrip(b"\r\n")
+    while raw:
+        reader = h11.Connection(h11.SERVER)
+        reader.receive_data(raw)
+        method, body = "", b""
+        try:
+            while not isinstance(event := reader.next_event(), h11.EndOfMessage):
+                if isinstance(event, h11.Request):
+                    method = event.method.decode()
+                elif isinstance(event, h11.Data):
+                    body += event.data
+                else:
+                    return found
+        except h11.RemoteProtocolError:
+            return found
+        found.append((method, body))
+        raw = bytes(reader.trailing_data[0]).lstrip(b"\r\n")
+    return found
