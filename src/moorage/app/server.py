@@ -50,6 +50,7 @@ from moorage.control.provisions import Provisions
 from moorage.control.routing import Publisher
 from moorage.control.scheduling import SchedulingStep
 from moorage.control.sealing import Sealer
+from moorage.control.slices import Slices
 from moorage.control.vault import Vault
 from moorage.control.work import WorkBoard
 from moorage.decide.running.liveness import LeaseTimes
@@ -141,6 +142,7 @@ async def build(config: ServerConfig) -> Graph:
     await gateways.load()
     publisher = Publisher(store, clock, gateways, store.incarnation)
     leadership = Leadership(store, clock, owner=f"home:{config.home}")
+    publisher.slices = Slices(store, clock, leadership, publisher.limits)
     http = httpx.AsyncClient(timeout=5.0)
     direct = httpx.AsyncClient(trust_env=False, limits=DIRECT)
     relay = LogRelay(clock, lambda: ids.new("Operation"))

@@ -51,6 +51,11 @@ class Bindings:
         """Version of the row that is kept; 0: none is."""
         return self._versions.get(uid, 0)
 
+    def limits(self, uid: str) -> RateLimits | None:
+        """What it allows each key; None: there is none called so."""
+        kept = self._kept.get(uid)
+        return None if kept is None else kept.limits
+
     async def load(self) -> None:
         """Read them all, in place of what is kept."""
         rows = await self._store.find(Endpoint)

@@ -23,7 +23,7 @@ from moorage.decide.scheduling.cycle import ACTOR as SCHEDULING_ACTOR
 from moorage.decide.serving.cycle import ACTOR as SERVING_ACTOR
 from moorage.domain.changes import Fence, HistoryRow
 from moorage.domain.errors import MoorageError
-from moorage.domain.nouns import Deployment, Endpoint, Machine, Namespace, Worker
+from moorage.domain.nouns import Deployment, Endpoint, Key, Machine, Namespace, Worker
 from moorage.domain.states import ACTIVE_WORKER, ENDED_WORKER, WorkerState
 from moorage.ports import Clock, Store
 
@@ -97,6 +97,7 @@ class Loops:
         self._check = check
         self._steps: tuple[_Fenced, ...] = (serving, runs, scheduling, machines)
         self._routing = KeyedLoop("routing", self._refresh, clock, serving.everything, resync_s=DEPLOYMENTS_RESYNC_S)
+        self._access = KeyedLoop("access", publisher.readmit, clock, self._rules, resync_s=DEPLOYMENTS_RESYNC_S)
         self._binding = KeyedLoop("binding", publisher.rebind, clock, self._endpoints, resync_s=DEPLOYMENTS_RESYNC_S)
         self._serving = KeyedLoop("serving", serving, clock, serving.everything, resync_s=DEPLOYMENTS_RESYNC_S)
         self._runs = KeyedLoop("runs", runs, clock, runs.everything, resync_s=RESYNC_S)
@@ -130,7 +131,7 @@ class Loops:
         self._scheduling_step.keeper.doubt()
         self._scheduling_step.keeper.following = True
         await self._publisher.start(fence.generation)
-        loops = [self._routing, self._binding, self._serving, self._runs, self._scheduling, self._machines]
+        loops = [self._routing, self._access, self._binding, self._serving, self._runs, self._scheduling, self._machines]
         loops += [self._upstreams] if self._upstreams is not None else []
         loops += self._comparing.loops if self._comparing is not None else ()
         tasks = [asyncio.ensure_future(loop.run()) for loop in loops]
@@ -145,6 +146,11 @@ class Loops:
             for task in (*tasks, checking):
                 task.cancel()
             await asyncio.gather(*tasks, checking, return_exceptions=True)
+
+    async def _rules(self) -> list[str]:
+        """Rows that say who may ask, or how much."""
+        keys, namespaces = await self._store.find(Key), await self._store.find(Namespace)
+        return [f"{row.kind} {row.uid}" for row in (*keys, *namespaces)]
 
     async def _endpoints(self) -> list[str]:
         """Those that people made."""
@@ -219,6 +225,8 @@ class Loops:
         for root in {r.root for r in news if r.object_kind in ROUTED_BY}:
             self._routing.mark(root)
         for row in rows:
+            if row.object_kind in (Key.kind, Namespace.kind):
+                self._access.mark(f"{row.object_kind} {row.object_uid}")
             if row.object_kind == Endpoint.kind:
                 self._binding.mark(row.object_uid)
         if self._comparing is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from moorage.control.access import AccessRows
 from moorage.control.bindings import Bindings, Spread
 from moorage.control.gateways import LEASE_S, Gateways
 from moorage.control.load import Loads
@@ -24,6 +25,7 @@ from moorage.wire.routing import (
     GatewayLimits,
     GatewayReport,
     GatewayReportAnswer,
+    RateLimits,
     RevisionRoute,
     RoutingTable,
     Target,
@@ -60,6 +62,7 @@ class Publisher:
         self._incarnation = incarnation
         self._loads = Loads(clock)
         self._bindings = Bindings(store)
+        self._access = AccessRows(store)
         self._routes: dict[str, EndpointRoute] = {}
         self._changed_at: dict[str, int] = {}
         self._bound_at: dict[str, int] = {}
@@ -97,6 +100,7 @@ class Publisher:
         for deployment in await self._store.find(Deployment):
             self._take(deployment.uid, await self._load(deployment.uid))
         await self._bindings.load()
+        await self._access.load()
         if self.slices is not None:
             await self.slices.start(generation)
         self._number = max(self._number + 1, generation << NUMBER_BITS)
@@ -128,6 +132,22 @@ class Publisher:
         self._number += 1
         self._bound_at[endpoint] = self._number
         await self._tell()
+
+    async def readmit(self, rule: str) -> None:
+        """Read who may ask, or how much, again; a change raises the number at once.
+
+        Args:
+            rule: `KIND UID` of the row that says it.
+        """
+        if not await self._access.refresh(*rule.split(" ", 1)) or not self._published:
+            return
+        self._number += 1
+        await self._tell()
+
+    def limits(self, subject: str) -> RateLimits | None:
+        """Limits as they are published, of `namespace/NAME`, `key/UID` or `endpoint/UID`."""
+        kind, _, name = subject.partition("/")
+        return self._bindings.limits(name) if kind == "endpoint" else self._access.limits(subject)
 
     def spread(self, uid: str) -> Spread:
         """How far what is published of a deployment's own endpoint, or of one that people made, has come."""
@@ -237,6 +257,7 @@ class Publisher:
             number=self._number,
             lease_s=LEASE_S,
             endpoints=tuple(self._routes.values()),
+            access=self._access.published(self._number),
             bindings=self._bindings.published({(r.namespace, r.name): r for r in self._routes.values()}),
         )
 
