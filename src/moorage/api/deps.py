@@ -104,6 +104,7 @@ class ApiDeps:
         demand: traffic of a deployment, as gateways report it to this control plane.
         spread: how far what is published of an endpoint has come, by its uid.
         load: of a deployment, over the windows of its autoscaler.
+        passed: requests and tokens of a namespace in the last minute, by the resource that its quota limits.
         stats: further counters for `/metrics`, by name (`moorage_` and `_total` are put around it).
         gauges: further gauges for `/metrics`, by name.
         readiness: why the server is not ready, or None; asked by `/readyz`.
@@ -135,6 +136,7 @@ class ApiDeps:
     demand: Callable[[Deployment], Demand] | None = None
     spread: Callable[[str], Spread] | None = None
     load: Callable[[Deployment], Load] | None = None
+    passed: Callable[[str], Mapping[str, int]] | None = None
     stats: Callable[[], Mapping[str, float]] = no_stats
     gauges: Callable[[], Mapping[str, float]] = no_stats
     readiness: Callable[[], str | None] = always_ready
@@ -179,7 +181,7 @@ class ApiDeps:
     @cached_property
     def namespaces(self) -> Namespaces:
         """Namespaces and their quotas."""
-        return Namespaces(self.store, self.clock, self.keeper)
+        return Namespaces(self.store, self.clock, self.keeper, self.passed)
 
     @cached_property
     def tail(self) -> LogTail:

@@ -142,7 +142,7 @@ async def build(config: ServerConfig) -> Graph:
     await gateways.load()
     publisher = Publisher(store, clock, gateways, store.incarnation)
     leadership = Leadership(store, clock, owner=f"home:{config.home}")
-    publisher.slices = Slices(store, clock, leadership, publisher.limits)
+    slices = publisher.slices = Slices(store, clock, leadership, publisher.limits)
     http = httpx.AsyncClient(timeout=5.0)
     direct = httpx.AsyncClient(trust_env=False, limits=DIRECT)
     relay = LogRelay(clock, lambda: ids.new("Operation"))
@@ -189,6 +189,7 @@ async def build(config: ServerConfig) -> Graph:
         demand=publisher.demand,
         spread=publisher.spread,
         load=publisher.load,
+        passed=slices.used,
         gauges=lambda: {"gpu_ledger_violations": accounts.violations},
     )
     return Graph(store, publisher, leadership, loops, deps, direct)

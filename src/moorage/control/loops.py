@@ -131,7 +131,8 @@ class Loops:
         self._scheduling_step.keeper.doubt()
         self._scheduling_step.keeper.following = True
         await self._publisher.start(fence.generation)
-        loops = [self._routing, self._access, self._binding, self._serving, self._runs, self._scheduling, self._machines]
+        loops = [self._routing, self._access, self._binding]
+        loops += [self._serving, self._runs, self._scheduling, self._machines]
         loops += [self._upstreams] if self._upstreams is not None else []
         loops += self._comparing.loops if self._comparing is not None else ()
         tasks = [asyncio.ensure_future(loop.run()) for loop in loops]
