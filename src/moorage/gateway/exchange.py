@@ -80,6 +80,7 @@ class Exchange(asyncio.Protocol):
         "stream",
         "tail",
         "target",
+        "tenant",
         "tokens",
         "transport",
         "upstream",
@@ -97,6 +98,8 @@ class Exchange(asyncio.Protocol):
         self.held_until = inf
         self.endpoint: EndpointState | None = None
         self.target: TargetState | None = None
+        self.tenant = ""
+        """whose request it is (a key's uid), from before its arrival at the core until its end"""
         self.upstream: UpstreamConnection | None = None
         self.copy: Copy | None = None
         self.watch: StreamWatch | None = None

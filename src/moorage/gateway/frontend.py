@@ -142,9 +142,11 @@ class ClientConnection(Intake):
 
     def _arrive(self, endpoint: EndpointState, now: float) -> Decision:
         router, revision = self.hub.router, self.head.revision
-        if self.affinity is None and self.binding is None:
+        if self.affinity is None and self.binding is None and not self.tenant:
             return router.arrive(endpoint, self, now, revision)
-        return router.arrive(endpoint, self, now, revision, affinity=self.affinity, bound=self.bound)
+        return router.arrive(
+            endpoint, self, now, revision, tenant=self.tenant, affinity=self.affinity, bound=self.bound
+        )
 
     @property
     def bound(self) -> str:
@@ -181,6 +183,8 @@ class ClientConnection(Intake):
             self.deadline = inf
             if decision.first:
                 self.hub.demand()
+            if decision.displaced is not None:
+                self.hub.carry_out((decision.displaced,))
             assert self.endpoint is not None
             every_s = self.endpoint.route.limits.hold_comments_s
             if every_s is not None and self.voice is None:

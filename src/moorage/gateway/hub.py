@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from moorage.decide.serving.binding import BindingSpec
 from moorage.decide.serving.routes import (
+    FAILED,
+    NEUTRAL,
+    OK,
+    SERVER_ERROR,
     EndpointState,
     Generation,
     Held,
@@ -34,6 +38,10 @@ if TYPE_CHECKING:
     from moorage.gateway.mirror import Copy
 
 SWEEP_S = 1.0
+
+
+_SERVER_ERRORS = 500
+_UNWELL = (502, 503, 504)
 
 
 class Log(Protocol):
@@ -160,7 +168,11 @@ class Hub:
         if permit is not None:
             self.limits.ended(client, permit, outcome, sent=target is not None)
         if target is not None:
-            releases = self.router.done(endpoint, target, now)
+            told = OK if outcome == "ok" and client.status < _SERVER_ERRORS else _told_of(client, outcome)
+            before = target.ejections
+            releases = self.router.done(endpoint, target, now, told, sent_at=client.sent_at, tenant=client.tenant)
+            if target.ejections != before:
+                self._tell_ejected(target, now)
             if releases:
                 self.carry_out(releases)
             if endpoint.leaving and not target.in_flight and target in endpoint.leaving:
@@ -251,7 +263,14 @@ class Hub:
             return
         now = self.time()
         client.target = None
-        held = Held(client, client.held_until, client.head.revision, affinity=client.affinity, bound=client.bound)
+        held = Held(
+            client,
+            client.held_until,
+            client.head.revision,
+            tenant=client.tenant,
+            affinity=client.affinity,
+            bound=client.bound,
+        )
         decision = self.router.connect_failed(endpoint, target, held, now)
         client.act(decision)
         client.sent_at = now  # what the failed connect took is no time of the replica that answers
@@ -269,6 +288,12 @@ class Hub:
             )
         # A little late rather than early: the core compares with its own `now`.
         self.loop.call_later(max(0.0, target.ejected_until - now) + 0.001, self._retry, endpoint)
+
+    def _tell_ejected(self, target: TargetState, now: float) -> None:
+        spec = target.spec
+        address = f"{spec.host}:{spec.port}"
+        seconds = round(target.ejected_until - now, 3)
+        self.log.warning("replica.answers_badly", replica=spec.replica, address=address, aside_s=seconds)
 
     def _retry(self, endpoint: EndpointState) -> None:
         self.carry_out(self.router.retry(endpoint, self.time()))
@@ -296,3 +321,10 @@ def _label(target: TargetState) -> bytes:
 
 def _nobody() -> None:
     """Nobody listens yet."""
+
+
+def _told_of(client: "Exchange", outcome: str) -> int:
+    """What the end of a request says of its replica; nothing where the client had not sent all of it."""
+    if outcome == "ok":
+        return FAILED if client.status in _UNWELL else SERVER_ERROR
+    return FAILED if outcome in ("cut", "upstream_error") and client.request_sent else NEUTRAL

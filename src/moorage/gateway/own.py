@@ -52,10 +52,15 @@ class OwnPaths:
 
     def _models(self, path: str) -> Answer:
         if path == "/v1/models":
-            listed = sorted((e for e in self._hub.router.endpoints() if _is_listed(e)), key=lambda e: e.public_id)
-            return _json({"object": "list", "data": [_model(endpoint) for endpoint in listed]})
+            router = self._hub.router
+            models = [_model(endpoint) for endpoint in router.endpoints() if _is_listed(endpoint)]
+            models += [_entry(binding.public_id) for binding in router.bindings()]
+            return _json({"object": "list", "data": sorted(models, key=lambda model: str(model["id"]))})
         name = path.removeprefix("/v1/models/")
         endpoint = self._hub.router.find(name)
+        binding = self._hub.router.bound(name) if endpoint is None else None
+        if binding is not None:
+            return _json(_entry(binding.public_id))
         if endpoint is None or not _is_listed(endpoint):
             return _error(404, "model_not_found", f"The model `{name}` does not exist or you do not have access to it.")
         return _json(_model(endpoint))
@@ -100,10 +105,14 @@ def _is_listed(endpoint: EndpointState) -> bool:
 
 
 def _model(endpoint: EndpointState) -> dict[str, Any]:
-    model: dict[str, Any] = {"id": endpoint.public_id, "object": "model", "created": 0, "owned_by": "moorage"}
+    model = _entry(endpoint.public_id)
     if endpoint.route.model:
         model["root"] = endpoint.route.model
     return model
+
+
+def _entry(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "moorage"}
 
 
 def _json(value: dict[str, Any]) -> Answer:
