@@ -14,7 +14,7 @@ FILES = sorted(EXAMPLES.glob("*.yaml"))
 
 def test_the_examples_that_the_documents_name_are_there():
     assert {"smollm2.yaml", "fake-server.yaml", "two-replicas.yaml", "sleeping.yaml"} <= {f.name for f in FILES}
-    assert {"scaling.yaml", "spanning.yaml"} <= {f.name for f in FILES}
+    assert {"scaling.yaml", "spanning.yaml", "endpoint.yaml"} <= {f.name for f in FILES}
     assert {"gang.yaml", "torchrun.yaml", "array.yaml", "checkpoint.yaml", "given.yaml", "guarded.yaml"} <= {
         f.name for f in FILES
     }
@@ -27,10 +27,16 @@ def test_each_example_is_valid_and_available(file):
         assert unsupported(plain) == []
 
 
+def runtimes_of(doc):
+    if doc.kind == "Endpoint":
+        return []
+    return [doc.runtime] if doc.kind == "Deployment" else [g.runtime for g in doc.groups]
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.name)
 def test_each_example_starts_a_program_that_is_there(file):
     for doc in parse_documents(file.read_text(), source=file.name, base=str(EXAMPLES)):
-        for runtime in [doc.runtime] if doc.kind == "Deployment" else [g.runtime for g in doc.groups]:
+        for runtime in runtimes_of(doc):
             if runtime.runner != "process":
                 continue  # it is in the image
             script = runtime.command[1]
