@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from control_plane import HandClock
 
 from moorage.control.leader import TTL_S, Leadership
+from moorage.control.namespaces import Namespaces
 from moorage.control.slices import PREFIX, SHRUNK_S, Slices
 from moorage.store import open_store
 from moorage.store.store import SqlStore
+from moorage.wire.namespace import Limits
 from moorage.wire.routing import GatewayReport, GatewayReportAnswer, RateLimits, SliceWant
+from tests.integration.control.control_plane import HandClock, Plane, until
 
 SUBJECT, RESOURCE = "key/k-1", "requests_per_minute"
 
@@ -176,3 +178,40 @@ async def test_a_leader_is_certain_only_while_its_own_clock_says_that_the_lease_
     assert not leadership.certain
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_quota_of_requests_is_published_at_once_shared_out_and_shown_with_what_passed(
+    tmp_path: Path, clock: HandClock
+) -> None:
+    plane = await Plane.open(tmp_path, clock, lead=False)
+    slices = plane.publisher.slices = Slices(plane.store, clock, plane.leadership, plane.publisher.limits)
+    plane.lead()
+    namespaces = Namespaces(plane.store, clock, passed=slices.used)
+    await namespaces.set_quota("research", Limits(requests_per_minute=6), actor="person:p", key=None)
+
+    async def published() -> bool:
+        table = await plane.publisher.table(None, -1, 0.0)
+        rules = table.access.namespaces if table is not None and table.access is not None else ()
+        return [(r.namespace, r.limits.requests_per_minute) for r in rules] == [("research", 6)]
+
+    await until(published, "gateways are told of the quota")
+    report = GatewayReport(
+        gateway="g-1",
+        incarnation="i-1",
+        sequence=1,
+        wants=(SliceWant(subject="namespace/research", resource="requests_per_minute", used=0, wanted=1),),
+    )
+    (told,) = (await plane.publisher.report(report)).slices
+    assert (told.limit, told.share) == (6, 6)
+    spent = report.wants[0].model_copy(update={"share": 6, "used": 4, "wanted": 0})
+    await plane.publisher.report(report.model_copy(update={"sequence": 2, "wants": (spent,)}))
+    quota = await namespaces.quota("research")
+    assert (quota["used"]["requests_per_minute"], quota["limits"]["requests_per_minute"]) == (4, 6)
+    await namespaces.remove_quota("research", actor="person:p", key=None)
+
+    async def lifted() -> bool:
+        table = await plane.publisher.table(None, -1, 0.0)
+        return table is not None and table.access is not None and not table.access.namespaces
+
+    await until(lifted, "gateways are told that it is lifted")
+    await plane.die()
