@@ -7,6 +7,7 @@ tally), the text of it (`exposition`). Owned by `hub`; `own` reads it.
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from moorage.decide.serving.binding import BindingState
 from moorage.decide.serving.routes import EndpointState, Generation, RevisionState, TargetState
 from moorage.gateway.access_log import AccessLog
 from moorage.gateway.measures import Record, Ring, Stats, running_record
@@ -28,6 +29,9 @@ class Counts:
     def __init__(self, time: Callable[[], float], records_max: int) -> None:
         self.ring = Ring(records_max)
         self.stats: dict[EndpointState, Stats] = {}
+        """of requests that named a deployment's own endpoint"""
+        self.bound: dict[tuple[BindingState, EndpointState], Stats] = {}
+        """of those that named one which people made"""
         self.unrouted = 0
         self.access: AccessLog | None = None
         self._time = time
@@ -38,7 +42,7 @@ class Counts:
         """An answer of events begins."""
         endpoint = client.endpoint
         assert endpoint is not None
-        return Stream(self._time, (self.stats.get(endpoint) or self._begin(endpoint)).gaps)
+        return Stream(self._time, self._of(client.binding, endpoint).gaps)
 
     def find(self, request_id: bytes, running: "Iterable[Exchange]", generation: Generation | None) -> Record | None:
         """What is known of a request: of the one under way by that id, else of the last that ended."""
@@ -68,7 +72,8 @@ class Counts:
         queued_s = (sent_at if target is not None else now) - started
         first_s = first_at - started if first_at else None
         total_s = now - started
-        stats = self.stats.get(endpoint) or self._begin(endpoint)
+        binding = client.binding
+        stats = self._of(binding, endpoint)
         stats.count(target, client.status, outcome, queued_s=queued_s, first_s=first_s, total_s=total_s)
         stats.bytes += client.sent_bytes
         stats.retried += client.retried
@@ -85,7 +90,7 @@ class Counts:
             _count_revision(client, target.revision, outcome, now)
         record = (
             client.request_id,
-            endpoint.route.name,
+            endpoint.route.name if binding is None else binding.spec.name,
             endpoint.route.name,
             generation.number if generation else 0,
             target.spec if target is not None else None,
@@ -122,16 +127,30 @@ class Counts:
 
     # --- with each table -----------------------------------------------------------------------------------------
 
-    def forget(self, known: set[EndpointState], listed: set[TargetState]) -> None:
+    def forget(self, known: set[EndpointState], listed: set[TargetState], bindings: set[BindingState]) -> None:
         """Series of what left the table, and answers nobody any more, end."""
         for endpoint in [endpoint for endpoint in self.stats if endpoint not in known]:
             del self.stats[endpoint]
-        for endpoint, stats in self.stats.items():
+        for which in [which for which in self.bound if which[0] not in bindings or which[1] not in known]:
+            del self.bound[which]
+        of_all = [*self.stats.items(), *((endpoint, stats) for (_, endpoint), stats in self.bound.items())]
+        for endpoint, stats in of_all:
             stats.forget([t for t in stats.replicas if t not in listed and t not in endpoint.leaving])
 
-    def _begin(self, endpoint: EndpointState) -> Stats:
-        stats = self.stats[endpoint] = Stats()
-        return stats
+    def named(self) -> list[tuple[str, str, str, Stats]]:
+        """Namespace, endpoint as clients named it, the deployment's own, and the counts, of all."""
+        own = [(e.route.namespace, e.route.name, e.route.name, stats) for e, stats in self.stats.items()]
+        made = [(b.spec.namespace, b.spec.name, e.route.name, stats) for (b, e), stats in self.bound.items()]
+        return own + made
+
+    def _of(self, binding: BindingState | None, endpoint: EndpointState) -> Stats:
+        if binding is None:
+            stats = self.stats.get(endpoint)
+            if stats is None:
+                stats = self.stats[endpoint] = Stats()
+            return stats
+        which = (binding, endpoint)
+        return self.bound.get(which) or self.bound.setdefault(which, Stats())
 
 
 def _count_revision(client: "Exchange", revision: RevisionState, outcome: str, now: float) -> None:

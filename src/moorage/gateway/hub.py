@@ -197,7 +197,7 @@ class Hub:
         for copy in [copy for copy in self.copies if copy.target not in listed]:
             copy.abandon()  # no drain waits for an answer that nobody gets
         known = set(self.router.endpoints())
-        self.counts.forget(known, listed)
+        self.counts.forget(known, listed, set(self.router.bindings()))
         self.carry_out(releases)
         return True
 

@@ -71,7 +71,7 @@ def running_record(client: "Exchange", now: float, generation: Generation | None
     assert endpoint is not None
     return Record(
         request_id=client.request_id,
-        endpoint=endpoint.route.name,
+        endpoint=endpoint.route.name if client.binding is None else client.binding.spec.name,
         deployment=endpoint.route.name,
         generation=generation.number if generation else 0,
         target=target.spec if target is not None else None,
@@ -207,6 +207,8 @@ class Stats:
             self.client_gone += 1
         if status == 429:
             self.limited += 1
+        elif status == 101:
+            self.tunnels += 1
         if target is None:
             return
         if queued_s > 0.0:

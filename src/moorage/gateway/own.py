@@ -81,7 +81,7 @@ class OwnPaths:
             unrouted=hub.counts.unrouted,
             log_lost=hub.counts.access.lost if hub.counts.access is not None else None,
             endpoints=list(hub.router.endpoints()),
-            counted=[(e.route.namespace, e.route.name, e.route.name, stats) for e, stats in hub.counts.stats.items()],
+            counted=hub.counts.named(),
             now=hub.time(),
         )
 

@@ -9,7 +9,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as families
 
 from moorage.cli.commands.inspect import words
-from moorage.decide.serving.routes import Limits, RouteSpec
+from moorage.decide.serving.binding import BindingSpec
+from moorage.decide.serving.routes import Generation, Limits, RouteSpec
 from moorage.gateway import exposition
 
 USAGE = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13, "prompt_tokens_details": {"cached_tokens": 2}}
@@ -266,3 +267,27 @@ def test_a_requests_way_reads_well_in_a_terminal() -> None:
             "tokens      9 prompt, 40 completion",
         ]
     )
+
+
+async def test_an_endpoint_that_people_made_is_told_of_by_its_name_beside_the_deployment(
+    rig: Rig, server: ModelServer
+) -> None:
+    server.handler = answers
+    route = RouteSpec(name="gemma", mode="serve", targets=(server.target("r-0"),))
+    hub = rig.gateway.hub
+    assert hub.apply(Generation("store-1", 1), [route], [BindingSpec(uid="e-1", name="chat", routes=(("gemma", 100),))])
+    for name in ("chat", "chat", "gemma"):
+        await rig.ask(post(model=name, stream=True, extra="X-Request-Id: last\r\n" if name == "chat" else ""))
+    found = await record(rig, "last")
+    assert (found["endpoint"], found["deployment"], found["replica"]) == ("chat", "gemma", "r-0")
+    told = await metrics(rig)
+    for name, count in (("chat", 2), ("gemma", 1)):
+        labels = {"namespace": "default", "endpoint": name, "deployment": "gemma"}
+        assert value(told, "requests_total", **labels, code="2xx") == count
+        assert value(told, "inter_token_seconds_count", **labels) <= 2 * count
+    replica = {"namespace": "default", "endpoint": "gemma", "revision": "rev-1", "replica": "r-0"}
+    assert value(told, "replica_requests_total", **replica) == 3, "through every name that leads to it"
+    assert hub.apply(Generation("store-1", 2), [route])
+    text = (await rig.ask(get("/metrics"))).body.decode()
+    assert 'endpoint="chat"' not in text
+    assert 'endpoint="gemma",deployment="gemma",code="2xx"} 1' in text
