@@ -1,0 +1,84 @@
+"""The same key goes to the same replica while that has room; replicas that come and go move only their own keys."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moorage.decide.serving import affinity
+from moorage.decide.serving.routes import Generation, Limits, RouteSpec, Serve, TargetSpec
+from moorage.decide.serving.routing import Router
+from tests.examples import examples
+
+KEYS = st.lists(st.binary(min_size=1, max_size=12), min_size=1, max_size=40, unique=True)
+
+
+def router_of(names: list[str], max_in_flight: int = 1000) -> Router:
+    router = Router(5, 0.0)
+    route_to(router, names, 1, max_in_flight)
+    return router
+
+
+def route_to(router: Router, names: list[str], number: int, max_in_flight: int = 1000) -> None:
+    specs = tuple(TargetSpec(name, "1", "h", 1, weight=1 + len(name)) for name in names)
+    limits = Limits(max_in_flight=max_in_flight, affinity="session")
+    router.apply(Generation("s", number), [RouteSpec("m", "serve", targets=specs, limits=limits)], 0.0)
+
+
+def home(router: Router, key: bytes) -> str:
+    endpoint = router.find("m")
+    decision = router.arrive(endpoint, object(), 0.0, affinity=key)
+    assert isinstance(decision, Serve)
+    router.done(endpoint, decision.target, 0.0)
+    return decision.target.spec.replica
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(keys=KEYS, names=st.lists(st.integers(0, 99), min_size=2, max_size=8, unique=True))
+def test_a_replica_that_comes_or_goes_moves_only_its_own_keys(keys: list[bytes], names: list[int]) -> None:
+    all_of_them = [f"r{n}" for n in names]
+    router = router_of(all_of_them)
+    before = {key: home(router, key) for key in keys}
+    assert before == {key: home(router_of(list(reversed(all_of_them))), key) for key in keys}, "in every gateway alike"
+    route_to(router, all_of_them[1:], 2)
+    without = {key: home(router, key) for key in keys}
+    gone = all_of_them[0]
+    assert all(without[key] == before[key] for key in keys if before[key] != gone)
+    route_to(router, all_of_them, 3)
+    assert {key: home(router, key) for key in keys} == before
+
+
+def test_keys_are_spread_evenly() -> None:
+    router = router_of([f"replica-{n}" for n in range(5)])
+    homes = [home(router, b"session-%d" % n) for n in range(2000)]
+    assert all(300 < homes.count(f"replica-{n}") < 500 for n in range(5))
+
+
+def test_the_hash_is_the_same_in_every_process() -> None:
+    assert affinity.number_of(b"session-1") == 12459036657078585774
+    assert affinity.score(1, 2) == 487617019471545679
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(replicas=st.integers(1, 6), keys=st.lists(st.integers(0, 3), min_size=1, max_size=60))
+def test_no_replica_gets_more_than_a_quarter_above_the_mean_and_each_request_is_served(
+    replicas: int, keys: list[int]
+) -> None:
+    router = router_of([f"r{n}" for n in range(replicas)], max_in_flight=10)
+    endpoint = router.find("m")
+    for count, key in enumerate(keys):
+        decision = router.arrive(endpoint, object(), 0.0, affinity=b"%d" % key)
+        assert isinstance(decision, Serve) == (count < replicas * 10)
+        opened = [target for target in endpoint.targets if target.in_flight < 10]
+        if isinstance(decision, Serve) and len(opened) == replicas:
+            assert decision.target.in_flight <= affinity.bound(endpoint.in_flight - 1, replicas)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(key=st.binary(min_size=1, max_size=8))
+def test_a_key_comes_back_to_its_replica_once_that_connects_again(key: bytes) -> None:
+    router = router_of(["a", "b", "c"])
+    first = home(router, key)
+    target = next(t for t in router.find("m").targets if t.spec.replica == first)
+    router.eject(target, 0.0)
+    assert home(router, key) != first
+    router.connected(router.find("m"), target, 0.0)
+    assert home(router, key) == first
