@@ -177,7 +177,7 @@ async def ask(port: int) -> Answer:
     return await Rig(None, "127.0.0.1", port).ask(post())  # type: ignore[arg-type]
 
 
-async def admitted_when_listed(port: int) -> Answer:
+async def until_listed(port: int) -> Answer:
     """An answer of a gateway that has its table."""
     async with asyncio.timeout(DEADLINE_S):
         while (answer := await ask(port)).status == 503 and answer.error["code"] == "not_ready":
@@ -190,7 +190,7 @@ async def test_the_share_of_a_killed_gateway_stays_counted_until_the_hold_is_ove
 ) -> None:
     process, port = await spawned(plane, tmp_path, "g-1")
     try:
-        assert (await admitted_when_listed(port)).status == 200
+        assert (await until_listed(port)).status == 200
         for _ in range(9):
             assert (await ask(port)).status == 200
         assert (await ask(port)).status == 429
@@ -204,11 +204,11 @@ async def test_the_share_of_a_killed_gateway_stays_counted_until_the_hold_is_ove
         assert (await two.ask(post())).status == 429
         assert plane.shares() == {"g-1": 10}
         plane.clock.added_s += 161.0
-        assert (await _admitted(two)).status == 200
+        assert (await until_admitted(two)).status == 200
         assert "g-1" not in plane.shares()
 
 
-async def _admitted(rig: Rig) -> Answer:
+async def until_admitted(rig: Rig) -> Answer:
     """The first answer that is no refusal: a gateway that heard that nothing is left asks again within seconds."""
     async with asyncio.timeout(DEADLINE_S):
         while (answer := await rig.ask(post())).status == 429:
@@ -228,16 +228,16 @@ async def test_a_gateway_that_ends_gracefully_leaves_only_what_it_used(plane: Li
         await ready(two)
         assert [(await two.ask(post())).status for _ in range(7)] == [200] * 6 + [429]
         plane.clock.added_s += 62.0
-        await _admitted(two)
+        await until_admitted(two)
         assert "g-1" not in plane.shares()
 
 
-async def test_a_successor_of_the_same_id_waits_for_what_the_one_before_may_have_admitted(
+async def test_a_successor_of_the_same_id_waits_for_what_the_one_before_may_haveuntil_admitted(
     plane: LimitPlane, tmp_path: Path
 ) -> None:
     process, port = await spawned(plane, tmp_path, "g-1")
     try:
-        assert (await admitted_when_listed(port)).status == 200
+        assert (await until_listed(port)).status == 200
     finally:
         os.kill(process.pid, signal.SIGKILL)
         await process.wait()
@@ -246,7 +246,7 @@ async def test_a_successor_of_the_same_id_waits_for_what_the_one_before_may_have
         answer = await again.ask(post())
         assert (answer.status, plane.shares()) == (429, {"g-1": 10})
         plane.clock.added_s += 62.0
-        await _admitted(again)
+        await until_admitted(again)
 
 
 async def test_a_gateway_without_its_control_plane_admits_nothing_of_a_limited_tenant_but_says_why(
