@@ -31,7 +31,7 @@ class OpenAIServer:
             return
         body = json.loads(seen.body)
         if body.get("user") == "endless":
-            await self._without_end(writer)
+            await self._without_end(reader, writer)
         elif body.get("user") == "silent":
             await self._silent(reader)
         elif body.get("stream"):
@@ -48,14 +48,11 @@ class OpenAIServer:
             await writer.drain()
         writer.write((b"" if path == "/v1/responses" else chunk("data: [DONE]\n\n")) + b"0\r\n\r\n")
 
-    async def _without_end(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(STREAM)
+    async def _without_end(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM + chunk(f"data: {json.dumps(piece({'content': 'word '}))}\n\n"))
         self.endless += 1
         try:
-            while not writer.is_closing():
-                writer.write(chunk(f"data: {json.dumps(piece({'content': 'word '}))}\n\n"))
-                await writer.drain()
-                await asyncio.sleep(0.005)
+            await reader.read(1)  # nothing more comes before the end
         finally:
             self.endless -= 1
             self.cancelled += 1
