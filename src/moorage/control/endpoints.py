@@ -112,7 +112,8 @@ class Endpoints:
         """What a delete would touch: a DryRun object."""
         row = await self._made(ns, name)
         keys = await self._store.find(Key, namespace=ns)
-        return delete_object(row, sorted(k.name for k in keys if row.name in k.endpoints))
+        there = await self._deployments(ns, [n for n, _ in routes_of(row.spec)])
+        return delete_object(row, sorted(there), sorted(k.name for k in keys if row.name in k.endpoints))
 
     # Questions
 

@@ -17,7 +17,7 @@ from moorage.decide.scheduling.usage import used_now
 from moorage.domain import quotas
 from moorage.domain.errors import Conflict, NotFound
 from moorage.domain.ids import namespace_uid
-from moorage.domain.nouns import Deployment, Namespace, Run
+from moorage.domain.nouns import Deployment, Endpoint, Namespace, Run
 from moorage.domain.quotas import RATES, Amounts
 from moorage.domain.states import TERMINAL_RUN, DeploymentStatus, RunState
 from moorage.ports import Clock, Store
@@ -159,9 +159,9 @@ class Namespaces:
 
     async def _lived_in(self) -> set[str]:
         """Namespaces in which something lives."""
-        deployments, runs = await self._store.find(Deployment), await self._open_runs(None)
+        rows = [*await self._store.find(Deployment), *await self._store.find(Endpoint), *await self._open_runs(None)]
         places = [place for prefix in BESIDE for place in await self._store.secrets(prefix)]
-        return {d.namespace for d in deployments} | {r.namespace for r in runs} | {p.split("/")[1] for p in places}
+        return {row.namespace for row in rows} | {p.split("/")[1] for p in places}
 
     async def _open_runs(self, name: str | None) -> list[Run]:
         where: dict[str, Any] = {} if name is None else {"namespace": name}

@@ -3,7 +3,7 @@
 Pure: rows and the objects of the deployments in, JSON values out. Called by `control.endpoints`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,10 +150,11 @@ def _warnings(intent: EndpointIntent, known: KnownEndpoint, scene: EndpointScene
             yield f"deployment {name} is {found.get('phase')}: its share of the requests waits until it is ready"
 
 
-def delete_object(row: Endpoint, keys: Sequence[str]) -> JsonObject:
+def delete_object(row: Endpoint, deployments: Collection[str], keys: Sequence[str]) -> JsonObject:
     """What a delete of one touches.
 
     Args:
+        deployments: names of those that it names and that are there.
         keys: names of the clients' keys that name it.
     """
     gone = "requests in flight end where they are; later ones by that name are answered 404"
@@ -167,7 +168,7 @@ def delete_object(row: Endpoint, keys: Sequence[str]) -> JsonObject:
         "warnings": [],
         "touches": [{"kind": row.kind, "name": row.name, "id": row.uid}],
         "refers": [
-            *({"kind": "Deployment", "name": n, "what_happens": "goes on as it is"} for n, _ in routes_of(row.spec)),
+            *({"kind": "Deployment", "name": name, "what_happens": "goes on as it is"} for name in deployments),
             *({"kind": "Key", "name": key, "what_happens": "opens nothing by that name any more"} for key in keys),
             {"kind": "Stream", "name": "-", "what_happens": gone},
         ],

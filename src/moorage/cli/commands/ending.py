@@ -78,10 +78,10 @@ def delete(
             print_value(plans[0] if len(plans) == 1 else plans, session.form)
             return
         for name, plan in zip(names, plans, strict=True):
-            click.echo(_touches(name, plan), err=not dry_run)
+            click.echo(touches(name, plan), err=not dry_run)
         if dry_run:
             return
-        _ask(names)
+        ask(names)
     answers = []
     for name in names:
         answer = deleted(name, key=_own_key(key, name, names))
@@ -89,7 +89,12 @@ def delete(
     _print(session, answers)
 
 
-def _ask(names: tuple[str, ...]) -> None:
+def ask(names: tuple[str, ...]) -> None:
+    """Ask whether these are to be deleted.
+
+    Raises:
+        InvalidSpec: nobody can be asked.
+    """
     if not sys.stdin.isatty():
         raise InvalidSpec("nothing was deleted: there is no terminal to ask on", remedy="say --yes")
     click.confirm(f"delete {', '.join(names)}?", abort=True, err=True)
@@ -150,7 +155,8 @@ def _own_key(key: str | None, name: str, names: tuple[str, ...]) -> str | None:
     return f"{key}/{name}" if key and len(names) > 1 else key
 
 
-def _touches(name: str, plan: dict[str, Any]) -> str:
+def touches(name: str, plan: dict[str, Any]) -> str:
+    """A DryRun in sentences."""
     lines = [f"deleting {name} would"]
     lines += [f"  {action.get('order')}. {action.get('summary')}" for action in plan.get("actions") or ()]
     lines.append("it touches")

@@ -4,7 +4,7 @@ import click
 
 from moorage.cli import rows
 from moorage.cli.commands.apply import told_endpoint
-from moorage.cli.commands.ending import delete
+from moorage.cli.commands.ending import ask, touches
 from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, examples, timeout_option
 from moorage.domain.errors import InvalidSpec
@@ -62,7 +62,26 @@ def bind(
         print_value(last, session.form)
 
 
-endpoint.add_command(delete, "delete")
+@endpoint.command("delete", epilog=examples("moor endpoint delete chat --dry-run", "moor endpoint delete chat --yes"))
+@click.argument("names", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Only show what it would touch.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@command
+def delete(session: Session, *, names: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+    """Take endpoints away; their deployments go on. Requests in flight end where they are."""
+    endpoints = session.client.endpoints
+    if dry_run or not yes:
+        plans = [endpoints.delete(name, dry_run=True) for name in names]
+        if dry_run and not session.human:
+            print_value(plans[0] if len(plans) == 1 else plans, session.form)
+            return
+        for name, plan in zip(names, plans, strict=True):
+            click.echo(touches(name, plan), err=not dry_run)
+        if dry_run:
+            return
+        ask(names)
+    gone = [endpoints.delete(name) for name in names]
+    session.show_text(gone, lambda: "\n".join(f"{name}: deleted" for name in names))
 
 
 def weights_of(routes: tuple[str, ...]) -> dict[str, int]:

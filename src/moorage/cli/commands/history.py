@@ -23,7 +23,7 @@ WIDE = 150
 @click.option("--all", "everything", is_flag=True, help="Also the changes of its replicas, runs and workers.")
 @command
 def history(session: Session, name: str, lines: int | None, everything: bool) -> None:
-    """Show every change of a deployment (with its rollouts), run, endpoint or worker, oldest first; also once deleted."""
+    """Show every change of a deployment (with its rollouts), run, endpoint or worker, oldest first, also once gone."""
     changes = list(session.client.history(name))
     own = changes if everything else [c for c in changes if _is_about(c, name) or _is_of_rollouts(c)]
     shown = own[-lines:] if lines else own
