@@ -93,7 +93,7 @@ class Slices:
             if not await self._written(report.gateway) or not self._leads.certain:
                 return answer
         slices = tuple(
-            Slice(subject=t.subject, resource=t.resource, limit=t.limit, share=t.share)  # type: ignore[arg-type]
+            Slice(subject=t.subject, resource=t.resource, limit=t.limit, share=t.share)  # type: ignore[arg-type]  # as the gateway spelt it
             for t in told
         )
         return answer.model_copy(update={"slices": slices, "slices_epoch": epoch, "hold_s": HOLD_S})

@@ -280,7 +280,7 @@ class Limits:
         for limit in self._limits.values():
             limit.known_until = float("-inf")
         return tuple(
-            SliceWant(subject=limit.subject, resource=limit.resource, used=limit.used(now))  # type: ignore[arg-type]
+            SliceWant(subject=limit.subject, resource=limit.resource, used=limit.used(now))  # type: ignore[arg-type]  # one of RESOURCES
             for limit in self._limits.values()
         )
 

@@ -232,7 +232,7 @@ async def test_a_gateway_that_ends_gracefully_leaves_only_what_it_used(plane: Li
         assert "g-1" not in plane.shares()
 
 
-async def test_a_successor_of_the_same_id_waits_for_what_the_one_before_may_haveuntil_admitted(
+async def test_a_successor_of_the_same_id_waits_for_what_the_one_before_may_have_admitted(
     plane: LimitPlane, tmp_path: Path
 ) -> None:
     process, port = await spawned(plane, tmp_path, "g-1")
