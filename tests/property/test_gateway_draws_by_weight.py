@@ -76,9 +76,7 @@ def test_one_that_can_serve_is_drawn_while_there_is_one_and_else_an_error_is_tol
             assert decision.status == 503
 
 
-def test_a_request_held_by_a_bound_name_is_told_to_retry_when_its_deployment_goes_and_one_by_its_own_name_that_it_is_gone() -> (
-    None
-):
+def test_who_waits_by_a_bound_name_is_told_to_retry_when_the_deployment_goes_and_never_404() -> None:
     router = Router(1, 0.0)
     router.control(True, 0.0)
     router.apply(Generation("s", 1), table({"a": "asleep"}), 0.0, [bound(("a", 1))])
