@@ -27,6 +27,7 @@ from moorage.api.routes import (
     exec,
     identity,
     inventory,
+    keys,
     logs,
     machines,
     namespaces,
@@ -48,6 +49,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     evidence.router,
     adopting.router,
     endpoints.router,
+    keys.router,
     runs.router,
     logs.router,
     exec.router,
@@ -95,6 +97,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
                 secrets.SecretBody,
                 *namespaces.MESSAGES,
                 *endpoints.MESSAGES,
+                *keys.MESSAGES,
                 *MODELS,
             )
         )

@@ -27,6 +27,7 @@ from moorage.control.endpoints import Endpoints
 from moorage.control.execrelay import ExecRelay
 from moorage.control.inventory import Inventories, StockAsking
 from moorage.control.keeping import FleetKeeper
+from moorage.control.keys import Keys
 from moorage.control.logrelay import LogRelay
 from moorage.control.logtail import LogTail
 from moorage.control.namespaces import Namespaces
@@ -157,6 +158,11 @@ class ApiDeps:
             spread=self.spread,
             gateway_url=self.settings.gateway_url,
         )
+
+    @cached_property
+    def client_keys(self) -> Keys:
+        """What clients of endpoints show."""
+        return Keys(self.store, self.clock, self.ids)
 
     @cached_property
     def models(self) -> MachineCaches:
