@@ -125,6 +125,9 @@ class ClientConnection(Intake):
 
     def _decide(self, endpoint: EndpointState, body: bytes) -> None:
         self.endpoint = endpoint
+        self.tenant = ""
+        if (self.hub.keys.active or self.head.asks is not None) and not self._let_in(endpoint):
+            return
         self.held_until = self.started + endpoint.route.limits.queue_timeout_s
         if body and not self._pending:
             part = body if self._phase == SENT and self._counter is None else self._cut_or_refuse(body)
@@ -139,6 +142,20 @@ class ClientConnection(Intake):
         limits = self.hub.limits
         if not limits.active or self._within(limits, endpoint):
             self.act(self._arrive(endpoint, self.started))
+
+    def _let_in(self, endpoint: EndpointState) -> bool:
+        """Whether its key, or that it shows none, lets it go on; else it is refused."""
+        asks, binding = self.head.asks, self.binding
+        shown = asks.credential if asks is not None and asks.credential else None
+        name = endpoint.route.name if binding is None else binding.spec.name
+        found = self.hub.keys.admit(shown, endpoint.route.namespace, name)
+        if isinstance(found, Refuse):
+            if found.status == 401:
+                self.rate_lines = b"WWW-Authenticate: Bearer\r\n"
+            self.refuse(found)
+            return False
+        self.tenant = "" if found is None else found.uid
+        return True
 
     def _arrive(self, endpoint: EndpointState, now: float) -> Decision:
         router, revision = self.hub.router, self.head.revision
@@ -156,7 +173,7 @@ class ClientConnection(Intake):
     def _within(self, limits: "Limits", endpoint: EndpointState) -> bool:
         """Whether the limits let it go on; else it is refused, or waits for `admitted` or `refuse`."""
         binding = self.binding
-        account = limits.account(endpoint.route.namespace, "", "" if binding is None else binding.spec.uid)
+        account = limits.account(endpoint.route.namespace, self.tenant, "" if binding is None else binding.spec.uid)
         refusal = limits.admit(self, account, self.head.length, self._pending)
         if refusal is not None:
             self.refuse(refusal)
@@ -216,7 +233,10 @@ class ClientConnection(Intake):
             self if self.voice is None else self.voice,
             b"".join((self._forward, self.head.lines, self._tail, self.request_id, b"\r\n\r\n", *pending)),
         )
-        if pending and self._phase == SENT and self._may_repeat():
+        endpoint = self.endpoint
+        # most are a POST that is not repeated, which costs no call
+        usual = self.head.line.method == "POST" and endpoint is not None and endpoint.route.limits.retry == "idempotent"
+        if not usual and pending and self._phase == SENT and self._may_repeat():
             self._kept, self._pending = pending, []
         else:
             pending.clear()
