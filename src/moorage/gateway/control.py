@@ -187,6 +187,7 @@ class ControlLink:
             table = table.model_copy(update={"access": self._access})
         self._access = table.access
         self._hub.limits.configure(table.access, table.bindings)
+        self._hub.keys.configure(table.access)
         return table
 
     # --- reports -------------------------------------------------------------------------------------------------

@@ -30,9 +30,13 @@ _NEVER_NAMED = frozenset((b"content-length", b"transfer-encoding", b"host", b"au
 """Lines that frame or address the message stay whatever Connection says, else a client could take them away."""
 
 _PLAIN, _LENGTH, _CODING, _HOST, _ORIGIN, _TYPE = 0, 1, 2, 3, 4, 5
+_CREDENTIAL = 13
+"""A Moorage key ends at this hop; whatever else vouches for a client is the model server's to judge."""
+_VOUCHING = (b"authorization", b"x-api-key")
+_KEY = re.compile(rb"(?:bearer +)?(moor-key\..*)", re.IGNORECASE | re.DOTALL)
 # From here on the line ends at this hop.
 _HOP, _CONNECTION, _EXPECT, _REQUEST_ID, _REVISION, _ENDPOINT, _UPGRADE = 6, 7, 8, 9, 10, 11, 12
-_OF_ONE_VALUE = frozenset((_REVISION, _ENDPOINT, _UPGRADE))
+_OF_ONE_VALUE = frozenset((_REVISION, _ENDPOINT, _UPGRADE, _CREDENTIAL))
 """Two different values are one that there is not."""
 _FORMS = (b"multipart/", b"application/x-www-form-urlencoded")
 _PROTOCOL = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z/-]+")
@@ -57,6 +61,7 @@ _KINDS = {
     b"te": _HOP,
     b"upgrade": _UPGRADE,
     b"http2-settings": _HOP,
+    **dict.fromkeys(_VOUCHING, _CREDENTIAL),
 }
 
 _Meaning = tuple[int, int, bytes, frozenset[bytes]]
@@ -117,6 +122,9 @@ class FieldReader:
         if sum(map(len, lines)) + len(first) > _SHAPE_BYTES_MAX:
             return
         kinds = [self._kind(line.partition(b":")[0].lower()) for line in lines]
+        for at, line in enumerate(lines):
+            if kinds[at] == _CREDENTIAL and _KEY.fullmatch(line.partition(b":")[2].strip(b" \t")) is None:
+                kinds[at] = _TYPE  # it goes on, and is no hole: a key may stand there the next time
         stopping = [at for at, kind in enumerate(kinds) if kind >= _HOP]
         if any(kinds[at] in {_EXPECT, _REQUEST_ID} for at in stopping) or not fields[3] <= _USUAL_WORDS:
             return
@@ -168,6 +176,8 @@ class FieldReader:
     def _kind(self, name: bytes) -> int:
         """Of a name in lower case."""
         kind = _KINDS.get(name, _PLAIN)
+        if kind == _CREDENTIAL and self._answers:
+            return _PLAIN
         return _HOP if kind == _PLAIN and self._answers and name.startswith(_OURS) else kind
 
     def _learn(self, line: bytes) -> _Meaning:
@@ -214,12 +224,16 @@ def _asks(told: dict[int, bytes], words: frozenset[bytes]) -> Asks | None:
     upgrade = told.get(_UPGRADE, b"") if b"upgrade" in words else b""
     if not _PROTOCOL.fullmatch(upgrade) or upgrade.startswith(_NEVER_UPGRADED):
         upgrade = b""
-    return Asks(endpoint, form, upgrade) if endpoint or form or upgrade else None
+    credential = told.get(_CREDENTIAL, b"")
+    return Asks(endpoint, form, upgrade, credential) if endpoint or form or upgrade or credential else None
 
 
 def _meaning(kind: int, value: bytes) -> _Meaning:
     if kind == _PLAIN or (kind == _TYPE and not value.lower().startswith(_FORMS)):
         return _PLAIN_MEANING
+    if kind == _CREDENTIAL:
+        key = _KEY.fullmatch(value)
+        return _PLAIN_MEANING if key is None else (_CREDENTIAL, 0, key[1], _NO_WORDS)
     if kind == _LENGTH:
         return _LENGTH, _length(value), b"", _NO_WORDS
     if kind == _CODING:

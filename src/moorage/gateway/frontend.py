@@ -125,7 +125,7 @@ class ClientConnection(Intake):
 
     def _decide(self, endpoint: EndpointState, body: bytes) -> None:
         self.endpoint = endpoint
-        self.tenant = ""
+        self.tenant = self.key_name = ""
         if (self.hub.keys.active or self.head.asks is not None) and not self._let_in(endpoint):
             return
         self.held_until = self.started + endpoint.route.limits.queue_timeout_s
@@ -154,7 +154,7 @@ class ClientConnection(Intake):
                 self.rate_lines = b"WWW-Authenticate: Bearer\r\n"
             self.refuse(found)
             return False
-        self.tenant = "" if found is None else found.uid
+        self.tenant, self.key_name = ("", "") if found is None else (found.uid, found.name)
         return True
 
     def _arrive(self, endpoint: EndpointState, now: float) -> Decision:

@@ -28,6 +28,7 @@ from moorage.gateway.callers import Callers
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.counting import Counts
 from moorage.gateway.heads import RequestReader, ResponseReader
+from moorage.gateway.keys import Keys
 from moorage.gateway.limits import Limits
 from moorage.gateway.own import OwnPaths
 from moorage.gateway.upstream import Pool, UpstreamConnection
@@ -84,6 +85,7 @@ class Hub:
                 config.access_log, bytes_max=config.access_log_bytes, keep=config.access_log_keep, log=log
             )
         self.limits = Limits(self)
+        self.keys = Keys(time.time)
         self.own = OwnPaths(self, config.token)
         self.requests = RequestReader(Callers(config).judge)
         self.draining = False

@@ -24,11 +24,13 @@ class Asks(NamedTuple):
     - the endpoint that X-Moorage-Endpoint names
     - a Content-Type that is a form
     - in lower case, the protocol of an Upgrade that Connection names and that may pass here
+    - the text of a Moorage key
     """
 
     endpoint: bytes
     form: bytes
     upgrade: bytes
+    credential: bytes = b""
 
 
 Fields = tuple[bytes | None, int, int, frozenset[bytes], bytes | None, bytes | None, bytes | None, Asks | None]
