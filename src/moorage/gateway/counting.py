@@ -101,7 +101,7 @@ class Counts:
             client.sent_bytes,
             outcome,
             tokens,
-            None,
+            client.key_name or None,
             client.retried,
         )
         self.ring.add(record)

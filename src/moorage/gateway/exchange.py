@@ -69,6 +69,7 @@ class Exchange(asyncio.Protocol):
         "held",
         "held_until",
         "hub",
+        "key_name",
         "permit",
         "rate_lines",
         "request_id",
@@ -99,6 +100,8 @@ class Exchange(asyncio.Protocol):
         self.endpoint: EndpointState | None = None
         self.target: TargetState | None = None
         self.tenant = ""
+        self.key_name = ""
+        """of the key that was shown; the tenant is its uid"""
         """whose request it is (a key's uid), from before its arrival at the core until its end"""
         self.upstream: UpstreamConnection | None = None
         self.copy: Copy | None = None

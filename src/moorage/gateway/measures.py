@@ -82,7 +82,7 @@ def running_record(client: "Exchange", now: float, generation: Generation | None
         bytes=client.sent_bytes,
         outcome="held" if client.held else "in_flight",
         tokens=None,
-        key=None,
+        key=client.key_name or None,
         retried=client.retried,
     )
 

@@ -1,6 +1,7 @@
 """What the gateway tells of requests: metrics that Prometheus reads, and the way of a single request."""
 
 import asyncio
+import hashlib
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from moorage.cli.commands.inspect import words
 from moorage.decide.serving.binding import BindingSpec
 from moorage.decide.serving.routes import Generation, Limits, RouteSpec
 from moorage.gateway import exposition
+from moorage.wire.routing import Access, KeyRule
 
 USAGE = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13, "prompt_tokens_details": {"cached_tokens": 2}}
 TOKEN = "Authorization: Bearer tok\r\n"
@@ -292,3 +294,16 @@ async def test_an_endpoint_that_people_made_is_told_of_by_its_name_beside_the_de
     text = (await rig.ask(get("/metrics"))).body.decode()
     assert 'endpoint="chat"' not in text
     assert 'endpoint="gemma",deployment="gemma",code="2xx"} 1' in text
+
+
+async def test_the_key_that_was_shown_is_told_by_its_name_and_never_by_its_text(rig: Rig, server: ModelServer) -> None:
+    text = "moor-key.abcdefghijklmnopqrstuvwxyz012345"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    rule = KeyRule(uid="k-1", name="ci", namespace="default", digest=digest)
+    rig.serve(server)
+    rig.gateway.hub.keys.configure(Access(number=1, keys=(rule,)))
+    shown = f"Authorization: Bearer {text}\r\nX-Request-Id: keyed\r\n"
+    assert (await rig.ask(post(extra=shown))).status == 200
+    assert (await rig.ask(post(extra="X-Request-Id: bare\r\n"))).status == 200
+    assert (await record(rig, "keyed"))["key"] == "ci"
+    assert "key" not in await record(rig, "bare"), "of another request on whatever connection"
