@@ -73,7 +73,8 @@ class Namespaces:
         """Make it, or change it."""
 
         async def decide() -> Outcome:
-            return namespaces.set_namespace(await self._row(name), name, body.machines, body.description, actor)
+            row = await self._row(name)
+            return namespaces.set_namespace(row, name, body.machines, body.description, actor=actor, keys=body.keys)
 
         await self._carried(name, key, {"namespace": name, "set": body.model_dump()}, decide)
         return await self.get(name)
@@ -191,7 +192,13 @@ def _replicas(deployment: Deployment) -> int:
 
 def namespace_object(row: Namespace) -> JsonObject:
     """A Namespace."""
-    return {**head(row), "made": row.made, "machines": dict(row.machines), "description": row.description}
+    return {
+        **head(row),
+        "made": row.made,
+        "machines": dict(row.machines),
+        "description": row.description,
+        "keys": row.keys,
+    }
 
 
 def quota_object(row: Namespace, used: quotas.Amounts) -> JsonObject:

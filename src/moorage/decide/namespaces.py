@@ -22,18 +22,24 @@ def unset(name: str) -> Namespace:
 
 
 def set_namespace(
-    before: Namespace | None, name: str, machines: Mapping[str, str], description: str, actor: str
+    before: Namespace | None,
+    name: str,
+    machines: Mapping[str, str],
+    description: str,
+    *,
+    actor: str,
+    keys: str = "optional",
 ) -> Outcome:
-    """Make it, or change which machines it may use and what is said of it."""
+    """Make it, or change which machines it may use, whether its endpoints ask for a key, and what is said of it."""
     text = ", ".join(f"{key}={value}" for key, value in sorted(machines.items())) or "all"
-    why = reason("namespace.set", machines=text, description=description or None, by=actor)
-    fields = {"made": True, "machines": dict(machines), "description": description}
+    why = reason("namespace.set", machines=text, description=description or None, keys=_told(before, keys), by=actor)
+    fields = {"made": True, "machines": dict(machines), "description": description, "keys": keys}
     return _written(before, name, fields, why, actor)
 
 
 def remove_namespace(before: Namespace, actor: str) -> Outcome:
     """Forget what was set about it, but for its quota."""
-    fields: dict[str, Any] = {"made": False, "machines": {}, "description": ""}
+    fields: dict[str, Any] = {"made": False, "machines": {}, "description": "", "keys": "optional"}
     return _written(before, before.name, fields, reason("namespace.removed", by=actor), actor)
 
 
@@ -55,6 +61,11 @@ def _written(before: Namespace | None, name: str, fields: Mapping[str, Any], why
     if all(_plain(getattr(before, field)) == _plain(value) for field, value in fields.items()):
         return Outcome(None)
     return Outcome(Change((Update("Namespace", before.uid, before.version, fields=fields, reason=why),), actor))
+
+
+def _told(before: Namespace | None, keys: str) -> str | None:
+    """Whether keys are asked for, where that is or was another than usual."""
+    return keys if {keys, before.keys if before is not None else keys} != {"optional"} else None
 
 
 def _plain(value: Any) -> Any:

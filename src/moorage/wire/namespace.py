@@ -3,7 +3,7 @@
 How amounts are written is as in specs; `amounts` makes them the plain sums that are stored, `shown` the reverse.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,9 @@ class NamespaceBody(Part):
 
     machines: TextMap = Field(default_factory=dict, description="labels that a machine must have for its work")
     description: str = Field(default="", max_length=1000)
+    keys: Literal["optional", "required"] = Field(
+        default="optional", description="whether its endpoints ask every client for a key"
+    )
 
 
 class Limits(Part):
