@@ -83,6 +83,9 @@ class Wire:
     def writelines(self, parts: Iterable[bytes]) -> None:
         self.write(b"".join(parts))
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def write_eof(self) -> None:
         self.ended = True
 

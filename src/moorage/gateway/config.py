@@ -8,6 +8,9 @@ from typing import Any
 
 from moorage.domain.errors import InvalidSpec
 
+PROCESSES_MAX = 256
+_PATHS = ("state_dir", "access_log", "tls_certificate", "tls_key")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig:
@@ -18,8 +21,8 @@ class GatewayConfig:
         server_url: base of the control plane (`http://127.0.0.1:7420`).
         token: bearer token, sent to the control plane and asked for at `/moorage/…`.
         state_dir: where the routing table is kept.
-        gateway_id: kept across restarts.
-        processes: always 1 so far; several gateways are several processes with their own ids and ports.
+        gateway_id: kept across restarts; each worker process has its own, which begins with this one.
+        processes: how many worker processes share the address.
         upstream_idle_s: kept below 5 s, after which common model servers close idle connections, so that a request
             is not written to a connection that is being closed.
         write_timeout_s: how long a client may read nothing of an answer that waits for it.
@@ -31,6 +34,8 @@ class GatewayConfig:
             Empty: any when it listens beyond this machine, none when it does not.
         access_log: file of one JSON line a request; None: none. At `access_log_bytes` it is put aside under a number,
             of which `access_log_keep` are kept.
+        tls_certificate, tls_key: PEM files; with them clients speak TLS, and nothing else, at this address.
+        tls_handshake_timeout_s: how long a client may take to agree on it.
     """
 
     host: str = "127.0.0.1"
@@ -58,6 +63,9 @@ class GatewayConfig:
     access_log: Path | None = None
     access_log_bytes: int = 64 * 1024 * 1024
     access_log_keep: int = 5
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_handshake_timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
         if not self.server_url.startswith(("http://", "https://")):
@@ -65,14 +73,14 @@ class GatewayConfig:
                 f"gateway: server_url {self.server_url!r} is not an http(s) address",
                 remedy="give the control plane's address, for example http://127.0.0.1:7420",
             )
-        if self.processes != 1:
+        if type(self.processes) is not int or not 1 <= self.processes <= PROCESSES_MAX:
             raise InvalidSpec(
-                f"gateway: processes is {self.processes}, and one process is what a gateway has",
-                remedy="run several gateways, each with its own gateway_id and port",
+                f"gateway: processes is {self.processes!r}, not a number from 1 to {PROCESSES_MAX}",
+                remedy="give as many as there are CPU cores for them",
             )
-        if not self.gateway_id or "/" in self.gateway_id:
+        if (self.tls_certificate is None) != (self.tls_key is None):
             raise InvalidSpec(
-                f"gateway: gateway_id {self.gateway_id!r} must be a plain name", remedy="use letters, digits and dashes"
+                "gateway: of tls_certificate and tls_key only one is set", remedy="set both for TLS, or none"
             )
 
     @classmethod
@@ -85,20 +93,35 @@ class GatewayConfig:
         missing = sorted({"server_url", "token", "state_dir", "gateway_id"} - set(values))
         if missing:
             raise InvalidSpec(f"gateway: setting {missing[0]!r} is missing", remedy="add it to the configuration file")
+        if not values["gateway_id"] or set("/~") & set(values["gateway_id"]):  # which ids of workers have
+            raise InvalidSpec(
+                f"gateway: gateway_id {values['gateway_id']!r} must be a plain name",
+                remedy="use letters, digits and dashes",
+            )
         lists = {name: _words(name, values[name]) for name in ("allowed_origins", "allowed_hosts") if name in values}
-        paths = {name: Path(values[name]) for name in ("state_dir", "access_log") if values.get(name)}
+        paths = {name: Path(values[name]) for name in _PATHS if values.get(name)}
         return cls(**{**values, **lists, **paths})
 
     @classmethod
     def from_file(cls, path: Path) -> "GatewayConfig":
         """From a JSON file (`InvalidSpec` when it cannot be read)."""
-        try:
-            values = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise InvalidSpec(f"gateway: cannot read {path}: {error}", remedy="give a readable JSON file") from error
-        if not isinstance(values, dict):
-            raise InvalidSpec(f"gateway: {path} does not hold a JSON object", remedy="write one object of settings")
-        return cls.from_mapping(values)
+        return cls.from_mapping(values_of(path))
+
+    @property
+    def scheme(self) -> str:
+        """How the address begins: `http` or `https`."""
+        return "http" if self.tls_certificate is None else "https"
+
+
+def values_of(path: Path) -> dict[str, Any]:
+    """The settings in a JSON file, as they are written (`InvalidSpec` when it cannot be read)."""
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidSpec(f"gateway: cannot read {path}: {error}", remedy="give a readable JSON file") from error
+    if not isinstance(values, dict):
+        raise InvalidSpec(f"gateway: {path} does not hold a JSON object", remedy="write one object of settings")
+    return values
 
 
 def _words(name: str, value: Any) -> tuple[str, ...]:

@@ -83,9 +83,12 @@ class ControlLink:
         self._due = asyncio.Event()
         self._stuck = asyncio.Event()
         self._up = False
+        self.taken = asyncio.Event()
+        """a table is in use"""
 
     def load(self) -> None:
         """Start from the kept table, so that known endpoints are served without a control plane."""
+        self._hub.leased_until = float("-inf")
         try:
             kept = tables.load(self._config.state_dir)
         except tables.UnreadableTable as error:
@@ -96,6 +99,7 @@ class ControlLink:
         ):
             self._limit(kept)
             self._confirmed = tables.generation_of(kept)
+            self.taken.set()
             self._hub.log.info("table.loaded", incarnation=kept.incarnation, number=kept.number)
 
     async def run(self) -> None:
@@ -178,6 +182,7 @@ class ControlLink:
             self._hub.log.warning("table.not_kept", error=str(error))
             await asyncio.to_thread(tables.forget, self._config.state_dir)
         self._confirmed = generation
+        self.taken.set()
         self._reporter.forget()
         self._due.set()
 
@@ -222,6 +227,7 @@ class ControlLink:
         self._reporter.answered()
         self._hub.limits.answered(answer, sent_at)
         self._lease_s = answer.lease_s
+        self._hub.leased_until = sent_at + answer.lease_s
         known = self._hub.router.generation
         if known and answer.number > known.number:
             # Once may be the poll's answer on its way; twice the same number is a poll that hangs.

@@ -248,6 +248,11 @@ class Exchange(asyncio.Protocol):
             message = f"the model server did not answer within {self._stall_s:g} s"
             self.refuse(Refuse(504, "upstream_timeout", message), "upstream_error")
 
+    def own_answer(self, status: int, content_type: str, document: bytes) -> None:
+        """The answer of a path of the gateway's own, for which others may have been asked: a client may have left."""
+        if self._phase in (BODY, SENT):
+            self._own_answer(status, document, content_type, None)
+
     def _own_answer(self, status: int, body: bytes, content_type: str, retry_after_s: float | None) -> None:
         close = self._phase == BODY or self._last()
         self.transport.write(
@@ -332,8 +337,12 @@ class Exchange(asyncio.Protocol):
         self.deadline = self.hub.tick + _LINGER_S
         if self._reading_paused:
             self.resume_body()
-        if not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self.transport.can_write_eof():
             self.transport.write_eof()
+        else:
+            self.transport.close()  # TLS has an end of its own, and drops what arrives until the client's
 
     # --- a client that says no more ------------------------------------------------------------------------------
 
@@ -347,6 +356,8 @@ class Exchange(asyncio.Protocol):
         """
         if self._half_closed:
             return True
+        if not self.transport.can_write_eof():
+            return False  # nobody half-closes TLS
         if self._phase != SENT or (self.first_at and not self._measured):
             return False
         self._half_closed = True

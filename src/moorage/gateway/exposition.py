@@ -5,6 +5,7 @@ table only (namespaces, endpoints, revisions, replicas), so they are bounded. Se
 one: `merged` adds their texts. Called by `own`.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -21,6 +22,11 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "clients": ("gauge", "Client connections open."),
     "in_flight": ("gauge", "Requests at replicas now."),
     "held": ("gauge", "Requests waiting now."),
+    "processes": ("gauge", "Processes of this gateway that this is the sum of."),
+    "processes_silent": ("gauge", "Processes of this gateway that did not tell in time."),
+    "process_generation": ("gauge", "Number of the routing table that the process uses."),
+    "process_clients": ("gauge", "Client connections open at the process."),
+    "process_resident_bytes": ("gauge", "Memory of the process."),
     "access_log_lost_total": ("counter", "Lines of the access log that its disk did not take."),
     "requests_total": ("counter", "Requests answered, by status class (0xx: the client left before an answer)."),
     "unrouted_total": ("counter", "Requests that named no endpoint that is served here, or were refused before that."),
@@ -60,6 +66,8 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "replica_request_seconds": ("histogram", "As request_seconds, by replica."),
 }
 """Name without its prefix: type and help, in the order of the text."""
+_WORD: Final = r'"(?:[^"\\]|\\.)*"'
+_WHOSE: Final = re.compile(f"namespace={_WORD},endpoint={_WORD}(?:,revision={_WORD})?(?:,replica={_WORD})?")
 _LOWEST: Final = frozenset((_P + "generation", _P + "control_up"))
 """What several processes share: the lowest of theirs is told, not the sum."""
 
@@ -78,6 +86,8 @@ class Seen(NamedTuple):
     endpoints: Sequence[EndpointState]
     counted: Sequence[tuple[str, str, str, Stats]]
     now: float
+    process: str = "1"
+    resident_bytes: int = 0
 
 
 class _Lines:
@@ -117,6 +127,11 @@ def prometheus(seen: Seen) -> str:
     lines.add("generation", "", seen.generation)
     lines.add("clients", "", seen.clients)
     lines.add("control_up", "", int(seen.control_up))
+    own = f'process="{_escaped(seen.process)}"'
+    lines.add("processes", "", 1)
+    lines.add("process_generation", own, seen.generation)
+    lines.add("process_clients", own, seen.clients)
+    lines.add("process_resident_bytes", own, seen.resident_bytes)
     lines.add("unrouted_total", "", seen.unrouted)
     if seen.log_lost is not None:
         lines.add("access_log_lost_total", "", seen.log_lost)
@@ -209,6 +224,30 @@ def merged(texts: Sequence[str]) -> str:
     for sample, value in values.items():
         of[_family_of(sample)].append(f"{sample} {_number(value)}")
     return "".join(_family(name, lines) for name, lines in of.items() if lines)
+
+
+def joined(live: Sequence[str], ended: str, silent: int) -> str:
+    """What all processes of a gateway counted.
+
+    Args:
+        live: the text of each that answered.
+        ended: counts of those that ended, which stay in the sums for as long as what they are of is in the table.
+        silent: how many did not answer.
+    """
+    return merged([*live, kept(ended, live), f"{_P}processes_silent {silent}"])
+
+
+def counts(text: str) -> str:
+    """Of a text what only grows: counters and histograms."""
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return "\n".join(line for line in lines if FAMILIES[_family_of(line.rpartition(" ")[0])][0] != "gauge")
+
+
+def kept(ended: str, live: Sequence[str]) -> str:
+    """Of the counts of ended processes those whose endpoint and replica are still told of."""
+    told = {found.group() for text in live for found in _WHOSE.finditer(text)}
+    lines = ((line, _WHOSE.search(line)) for line in ended.splitlines() if line and not line.startswith("#"))
+    return "\n".join(line for line, whose in lines if whose is None or whose.group() in told)
 
 
 def _samples(text: str) -> Iterator[tuple[str, float]]:

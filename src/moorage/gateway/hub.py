@@ -90,6 +90,8 @@ class Hub:
         self.requests = RequestReader(Callers(config).judge)
         self.draining = False
         self.drained = asyncio.Event()
+        self.leased_until = float("inf")
+        """until when the control plane withdraws no replica unless this gateway has confirmed that; of its clock"""
         self.on_demand: Callable[[], None] = _nobody
         self.on_tick: Callable[[], None] = _nobody
         self._responses = ResponseReader()
@@ -229,6 +231,12 @@ class Hub:
             client.close_if_idle()
         if not self.clients:
             self.drained.set()
+
+    def close_rested(self, rest_s: float) -> None:
+        """Close connections that have been at rest for so long."""
+        before = self.time() + self.config.keepalive_s - rest_s
+        for client in [client for client in self.clients if client.deadline <= before]:
+            client.close_if_idle()
 
     def left(self, client: "ClientConnection") -> None:
         """A client connection is gone."""

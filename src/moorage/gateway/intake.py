@@ -100,8 +100,11 @@ class Intake(Exchange):
         elif line.kind == ENDPOINT:
             self._by_path(line, body)
         elif line.kind == OWN:
-            status, content_type, document = self.hub.own.answer(head)
-            self._own_answer(status, document, content_type, None)
+            told = self.hub.own.answer(head)
+            if told is None:
+                self.hub.spawn(self.hub.own.ask(head, self.own_answer))
+            else:
+                self.own_answer(*told)
         else:
             self.refuse(Refuse(404, "unknown_path", f"nothing is served at {line.path}"))
 

@@ -1,23 +1,29 @@
 """Paths that the gateway answers itself: the list of models, its health, its metrics, attribution of one request.
 
-Not here: sending (`exchange`). Called by `frontend`; reads the hub, changes nothing.
+Each process of a gateway answers for all of them: what only the others know they are asked (`siblings`). Not here:
+sending (`exchange`). Called by `intake`; reads the hub, changes nothing.
 """
 
 import hmac
 import json
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from moorage.decide.serving.routes import EndpointState
 from moorage.gateway import answers, exposition
 from moorage.gateway.fields import value_of
 from moorage.gateway.heads import RequestHead
+from moorage.gateway.siblings import METRICS, REQUEST, Siblings
 
 if TYPE_CHECKING:
     from moorage.gateway.hub import Hub
 
 _LISTED_MODES = frozenset(("serve", "hold", "asleep", "starting"))
 _JSON = "application/json"
+_REQUESTS = "/moorage/requests/"
 Answer = tuple[int, str, bytes]
 """status, content type, body"""
 
@@ -32,9 +38,13 @@ class OwnPaths:
     def __init__(self, hub: "Hub", token: str) -> None:
         self._hub = hub
         self._bearer = b"Bearer " + token.encode()
+        self.siblings: Siblings | None = None
+        """the gateway's other processes, where it may have any"""
+        self.process = "1"
+        """what this process is called among them"""
 
-    def answer(self, head: RequestHead) -> Answer:
-        """The answer to one of these paths."""
+    def answer(self, head: RequestHead) -> Answer | None:
+        """The answer to one of these paths; None: the other processes are to be asked, by `ask`."""
         path = head.line.path
         if head.line.method not in ("GET", "HEAD"):
             return _error(405, "method_not_allowed", f"{path} is read with GET")
@@ -45,7 +55,7 @@ class OwnPaths:
                 return _error(503, "not_ready", "no routing table yet")
             return 200, "text/plain", b"ok\n"
         if path == "/metrics":
-            return self._metrics(value_of(head.lines, b"accept") or b"")
+            return self._metrics(head, self.text()) if self.siblings is None else None
         if path.startswith("/moorage/"):
             return self._attribution(head)
         return self._models(path)
@@ -65,8 +75,34 @@ class OwnPaths:
             return _error(404, "model_not_found", f"The model `{name}` does not exist or you do not have access to it.")
         return _json(_model(endpoint))
 
-    def _metrics(self, accept: bytes) -> Answer:
-        text = exposition.prometheus(self._seen())
+    async def ask(self, head: RequestHead, send: Callable[[int, str, bytes], None]) -> None:
+        """Ask the other processes as well, and send the answer."""
+        assert self.siblings is not None
+        if head.line.path == "/metrics":
+            texts, silent = await self.siblings.ask(METRICS)
+            live = [self.text(), *(text.decode() for text in texts)]
+            told = self._metrics(head, exposition.joined(live, self.siblings.left(), silent))
+        else:
+            wanted = quote(_request_id(head), safe="")
+            found, silent = await self.siblings.ask(REQUEST + wanted)
+            record = next(filter(None, found), b"")
+            told = (200, _JSON, record) if record else _unknown_request(silent)
+        send(*told)
+
+    def told(self, question: str) -> bytes:
+        """The answer to a question of another process; nothing where this one has none."""
+        if question == METRICS:
+            return self.text().encode()
+        if question.startswith(REQUEST):
+            return self._record(unquote(question.removeprefix(REQUEST)).encode()) or b""
+        return b""
+
+    def text(self) -> str:
+        """The metrics of this process."""
+        return exposition.prometheus(self._seen())
+
+    def _metrics(self, head: RequestHead, text: str) -> Answer:
+        accept = value_of(head.lines, b"accept") or b""
         if b"application/openmetrics-text" in accept:
             return 200, exposition.OPEN_CONTENT_TYPE, exposition.openmetrics(text).encode()
         return 200, exposition.CONTENT_TYPE, text.encode()
@@ -83,21 +119,43 @@ class OwnPaths:
             endpoints=list(hub.router.endpoints()),
             counted=hub.counts.named(),
             now=hub.time(),
+            process=self.process,
+            resident_bytes=_resident_bytes(),
         )
 
-    def _attribution(self, head: RequestHead) -> Answer:
+    def _attribution(self, head: RequestHead) -> Answer | None:
         if not hmac.compare_digest(value_of(head.lines, b"authorization") or b"", self._bearer):
             return _error(401, "unauthorized", "this path needs the gateway's token")
-        prefix = "/moorage/requests/"
-        wanted = unquote(head.line.path.removeprefix(prefix)).encode()
-        record = (
-            self._hub.counts.find(wanted, self._hub.clients, self._hub.router.generation)
-            if head.line.path.startswith(prefix)
-            else None
-        )
-        if record is None:
-            return _error(404, "not_found", "no such request among the last ones of this gateway")
-        return 200, _JSON, record.to_wire().model_dump_json(exclude_none=True).encode()
+        if not head.line.path.startswith(_REQUESTS):
+            return _error(404, "not_found", f"nothing is at {head.line.path}")
+        record = self._record(_request_id(head).encode())
+        if record is not None:
+            return 200, _JSON, record
+        return None if self.siblings is not None else _unknown_request(0)
+
+    def _record(self, request_id: bytes) -> bytes | None:
+        hub = self._hub
+        record = hub.counts.find(request_id, hub.clients, hub.router.generation)
+        return None if record is None else record.to_wire().model_dump_json(exclude_none=True).encode()
+
+
+def _request_id(head: RequestHead) -> str:
+    return unquote(head.line.path.removeprefix(_REQUESTS))
+
+
+def _unknown_request(silent: int) -> Answer:
+    """404 says that nobody knows it: while a process says nothing, that is not known."""
+    if silent:
+        return _error(503, "not_known", f"{silent} of this gateway's processes did not answer, and no other knows it")
+    return _error(404, "not_found", "no such request among the last ones of this gateway")
+
+
+def _resident_bytes() -> int:
+    """Memory of this process; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def _is_listed(endpoint: EndpointState) -> bool:

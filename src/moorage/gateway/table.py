@@ -4,6 +4,8 @@ Here: conversion, and the atomic file from which a gateway starts while the cont
 table is taken. Called by `control`.
 """
 
+import fcntl
+import json
 import os
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from moorage.decide.serving.routes import Generation, Limits, RevisionSpec, Rout
 from moorage.wire.routing import EndpointRoute, RoutingTable
 
 FILE_NAME = "routing-table.json"
+_LOCK_NAME = "routing-table.lock"
 
 
 def generation_of(table: RoutingTable) -> Generation:
@@ -111,18 +114,36 @@ def load(state_dir: Path) -> RoutingTable | None:
 def save(state_dir: Path, table: RoutingTable) -> None:
     """Keep a table: whole or not at all, and on disk when this returns. Blocks; call it off the event loop.
 
+    The processes of one gateway share the file: what another one has written is not replaced by a table before it.
+
     Raises:
         OSError: the disk would not take it.
     """
     state_dir.mkdir(parents=True, exist_ok=True)
     path = state_dir / FILE_NAME
+    with (state_dir / _LOCK_NAME).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_after(path, table):
+            _write(path, table)
+
+
+def _is_after(path: Path, table: RoutingTable) -> bool:
+    """Whether the file has this table already, or one after it."""
+    try:
+        kept = json.loads(path.read_bytes())
+        return bool(kept["incarnation"] == table.incarnation and kept["number"] > table.number)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # none, or one that nobody can start from
+
+
+def _write(path: Path, table: RoutingTable) -> None:
     part = path.with_suffix(".part")
     with part.open("wb") as file:
         file.write(table.model_dump_json().encode())
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
-    directory = os.open(state_dir, os.O_RDONLY)
+    directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:

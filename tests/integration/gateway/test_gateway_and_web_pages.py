@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gateway_rig import Answer, ModelServer, Rig, running_gateway
 
-from moorage.gateway.main import raise_file_limit
+from moorage.gateway.worker import raise_file_limit
 
 BODY = b'{"model": "m"}'
 

@@ -173,6 +173,15 @@ async def spawned(plane: LimitPlane, home: Path, gateway_id: str) -> tuple[async
                 return process, int(line["address"].rpartition(":")[2])
 
 
+async def killed(process: asyncio.subprocess.Process) -> None:
+    """The power cut of one gateway: neither its master nor its worker does anything more."""
+    workers = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    for signalled in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in (*workers, process.pid):
+            os.kill(pid, signalled)
+    await process.wait()
+
+
 async def ask(port: int) -> Answer:
     return await Rig(None, "127.0.0.1", port).ask(post())  # type: ignore[arg-type]
 
@@ -195,8 +204,7 @@ async def test_the_share_of_a_killed_gateway_stays_counted_until_the_hold_is_ove
             assert (await ask(port)).status == 200
         assert (await ask(port)).status == 429
     finally:
-        os.kill(process.pid, signal.SIGKILL)
-        await process.wait()
+        await killed(process)
     async with gateway(plane, tmp_path, "g-2") as two:
         await ready(two)
         assert (await two.ask(post())).status == 429
@@ -239,8 +247,7 @@ async def test_a_successor_of_the_same_id_waits_for_what_the_one_before_may_have
     try:
         assert (await until_listed(port)).status == 200
     finally:
-        os.kill(process.pid, signal.SIGKILL)
-        await process.wait()
+        await killed(process)
     async with gateway(plane, tmp_path, "g-1") as again:
         await ready(again)
         answer = await again.ask(post())

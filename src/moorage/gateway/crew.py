@@ -1,0 +1,139 @@
+"""The worker processes of a gateway as its master sees them: starting one, hearing it, how it ended.
+
+Here: processes and their channels. Not here: when one is started, replaced or ended (`master`). Standard library only.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moorage.gateway import orders
+from moorage.gateway.orders import Lines, Order
+
+STARTING = "starting"
+SERVING = "serving"
+ENDING = "ending"
+RETRY_MAX_S = 5.0
+FORGIVEN_AFTER_S = 60.0
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker process."""
+
+    order: Order
+    child: "subprocess.Popen[bytes]"
+    channel: socket.socket
+    state: str = STARTING
+    since: float = field(default_factory=time.monotonic)
+    left: int = 0
+    """connections, of one that retires"""
+    failure: tuple[int, str] | None = None
+    """exit code and message of one that could not start"""
+    kill_at: float | None = None
+    lines: Lines = field(default_factory=Lines)
+
+    def hear(self) -> None:
+        """Take what it said."""
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while data := self.channel.recv(65536):
+                for said in self.lines.feed(data):
+                    self._heard(said)
+
+    def retire(self, kill_after_s: float) -> None:
+        """Others serve from now on."""
+        self._end_by(kill_after_s)
+        with contextlib.suppress(OSError):  # it is gone already
+            self.channel.send(orders.line(do=orders.RETIRE))
+
+    def end(self, kill_after_s: float) -> None:
+        """The gateway ends."""
+        self._end_by(kill_after_s)
+        self.child.send_signal(signal.SIGTERM)
+
+    def _end_by(self, kill_after_s: float) -> None:
+        self.state = ENDING
+        self.kill_at = time.monotonic() + kill_after_s
+
+    def _heard(self, said: dict[str, Any]) -> None:
+        what = said.get("said")
+        if what == orders.SERVING and self.state == STARTING:
+            self.state = SERVING
+        elif what == orders.FAILED:
+            self.failure = (int(said["code"]), str(said["message"]))
+        elif what == orders.LEFT:
+            self.left = int(said["count"])
+
+    def ended(self) -> str | None:
+        """How it ended; None while it runs."""
+        code = self.child.poll()
+        if code is None:
+            return None
+        self.hear()
+        if self.failure is not None:
+            return self.failure[1]
+        return f"killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+
+    def close(self) -> None:
+        """Nothing more is heard of it."""
+        self.channel.close()
+
+
+def start(order: Order, sockets: Sequence[socket.socket]) -> Worker:
+    """Start a worker that accepts at these sockets.
+
+    Raises:
+        OSError: no process is to be had now.
+    """
+    ours, theirs = socket.socketpair()
+    numbers = [each.fileno() for each in sockets]
+    # -P: a folder in which it is started must not hold modules of ours.
+    command = [sys.executable, "-P", "-m", "moorage.gateway.worker", "--channel", str(theirs.fileno())]
+    command += ["--sockets", ",".join(map(str, numbers))]
+    try:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(), *numbers),
+            process_group=0,  # a terminal's Ctrl-C is the master's to hear
+        )
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    ours.setblocking(True)
+    with contextlib.suppress(OSError):  # it has ended already, which its exit tells
+        ours.sendall(order.line())
+    ours.setblocking(False)
+    return Worker(order, child, ours)
+
+
+def retry_delay_s(failures: int) -> float:
+    """Seconds before a worker that died is started again, after `failures` earlier ones in a row."""
+    return 0.0 if failures == 0 else min(RETRY_MAX_S, 0.25 * 2.0 ** min(failures - 1, 10))
+
+
+def identity() -> dict[str, Any]:
+    """This process, told apart from every later one of the same pid: as `moorage.app.processes` knows it."""
+    try:
+        started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        started = boot = ""  # without /proc it is found by its command line
+    return {"pid": os.getpid(), "started": started, "boot_id": boot}
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

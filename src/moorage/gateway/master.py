@@ -1,0 +1,377 @@
+"""The master of a gateway: holds the listening sockets, keeps worker processes at them, replaces all of them on SIGHUP.
+
+Here: when workers are started, started again, retired and ended. Not here: their processes (`crew`), the sockets
+(`listeners`), anything about requests (`worker`). Called by `main`. Standard library and settings only, no event loop:
+what is not here can neither fail nor take memory.
+
+    SIGTERM, SIGINT   end: workers finish what runs for at most `drain_s`, then the master ends
+    SIGHUP            read the settings anew, start new workers at the same sockets, and once all of them serve let the
+                      old ones retire; when one of the new cannot start, all stays as it was
+    a worker dies     another one is started in its place; what arrives at its socket meanwhile waits there
+
+What it does is told in `master.json` in the gateway's state folder, for `moor gateway --reload`.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from moorage._version import VERSION
+from moorage.domain.errors import MoorageError
+from moorage.gateway import crew
+from moorage.gateway.config import GatewayConfig, values_of
+from moorage.gateway.crew import ENDING, FORGIVEN_AFTER_S, SERVING, Worker
+from moorage.gateway.listeners import Listeners
+from moorage.gateway.orders import Order
+
+STATUS = "master.json"
+SOCKETS = "workers"
+"""Folder, in that of the state, of the sockets over which workers ask each other."""
+START_LIMIT_S = 60.0
+"""How long new workers may take until they serve; after it a reload has failed."""
+FIRST_TABLE_S = 5.0
+_KILL_AFTER_S = 5.0
+"""How much longer than `drain_s` a worker may take to end."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+
+
+class Master:
+    """One gateway's master.
+
+    Args:
+        path: file of the settings, read anew at each reload.
+
+    Raises:
+        InvalidSpec: the settings cannot be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._values = values_of(path)
+        self._config = GatewayConfig.from_mapping(self._values)
+        self._listeners: Listeners
+        self._crew: dict[int, Worker] = {}
+        """by slot: those that serve"""
+        self._new: dict[int, Worker] = {}
+        """by slot: those of a reload, which do not serve yet"""
+        self._old: list[Worker] = []
+        """those that retire"""
+        self._due: dict[int, float] = {}
+        """by slot: when a worker that died is started again"""
+        self._deaths: dict[int, int] = {}
+        self._pending: tuple[GatewayConfig, dict[str, Any], Listeners] | None = None
+        self._new_by = 0.0
+        self._begun = False
+        self._stopping = False
+        self._again = False
+        self._reloads = 0
+        self._error: str | None = None
+        self._code = 0
+        self._selector = selectors.DefaultSelector()
+        self._told = ""
+        self._in_terminal = _has_terminal()
+
+    # --- the loop ------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Serve until told to end. The exit code: 0 after a graceful end, 1 or 2 when it could not start."""
+        config = self._config
+        heard = _hear_signals()
+        self._selector.register(heard, selectors.EVENT_READ)
+        try:
+            self._listeners = Listeners(config.host, config.port, config.processes)
+        except OSError as error:
+            print(f"gateway: cannot listen on {config.host}:{config.port}: {error.strerror or error}", file=sys.stderr)
+            return 1
+        self._clear_sockets()
+        self._start_all(self._crew)
+        while self._crew or self._new or self._old or not self._stopping:
+            self._tell()
+            self._wait(heard)
+            self._look()
+        self._forget()
+        return self._code
+
+    def _wait(self, heard: int) -> None:
+        now = time.monotonic()
+        due = [*self._due.values(), *(w.kill_at for w in self._workers() if w.kill_at is not None)]
+        if self._new:
+            due.append(self._new_by)
+        for key, _ in self._selector.select(max(0.0, min(due) - now) if due else None):
+            if key.fileobj == heard:
+                with contextlib.suppress(BlockingIOError):
+                    for number in os.read(heard, 64):
+                        self._signalled(number)
+            else:
+                key.data.hear()
+
+    def _signalled(self, number: int) -> None:
+        if number in (signal.SIGTERM, signal.SIGINT):
+            self._stop()
+        elif number == signal.SIGHUP:
+            if self._in_terminal and not _has_terminal():
+                self._stop()  # the terminal was closed
+            elif self._new or not self._begun:
+                self._again = True
+            elif not self._stopping:
+                self._reload()
+
+    def _look(self) -> None:
+        """Act on what has happened to workers."""
+        for worker in list(self._workers()):
+            how = worker.ended()
+            if how is not None:
+                self._gone(worker, how)
+            elif worker.kill_at is not None and worker.kill_at <= time.monotonic():
+                _say("worker.killed", "warning", pid=worker.child.pid, left=worker.left)
+                worker.child.kill()
+                worker.kill_at = None
+        if self._stopping:
+            return
+        if not self._begun and self._crew and all(w.state == SERVING for w in self._crew.values()):
+            self._begun = True
+        if self._new:
+            self._look_at_new()
+        elif self._again and self._begun:
+            self._again = False
+            self._reload()
+        for slot in [slot for slot, at in self._due.items() if at <= time.monotonic()]:
+            del self._due[slot]
+            self._start(self._crew, slot)
+
+    def _workers(self) -> Iterable[Worker]:
+        return (*self._crew.values(), *self._new.values(), *self._old)
+
+    # --- starting ------------------------------------------------------------------------------------------------
+
+    def _start_all(self, into: dict[int, Worker]) -> None:
+        config = self._pending[0] if self._pending is not None else self._config
+        for slot in range(config.processes):
+            self._start(into, slot)
+
+    def _start(self, into: dict[int, Worker], slot: int) -> None:
+        reload = self._pending if into is self._new else None
+        config, values, listeners = reload or (self._config, self._values, self._listeners)
+        order = Order(
+            settings=values,
+            gateway_id=self._free_id(config, slot),
+            process=str(slot + 1),
+            many=config.processes,
+            address=listeners.address,
+            master=os.getpid(),
+            patience_s=FIRST_TABLE_S if reload else 0.0,
+        )
+        try:
+            worker = crew.start(order, listeners.of(slot, config.processes))
+        except OSError as error:  # no memory or no process to be had now
+            self._not_started(into, slot, f"cannot be started: {error.strerror or error}")
+            return
+        into[slot] = worker
+        self._selector.register(worker.channel, selectors.EVENT_READ, worker)
+
+    def _not_started(self, into: dict[int, Worker], slot: int, why: str) -> None:
+        if into is self._new:
+            self._reload_failed(why)
+        elif self._begun:
+            self._died(slot, why)
+        else:
+            self._fail(1, f"gateway: a worker process {why}")
+
+    def _free_id(self, config: GatewayConfig, slot: int) -> str:
+        """The id of a worker's slot; while its predecessor retires, which still reports under that, another one."""
+        own = config.gateway_id if config.processes == 1 else f"{config.gateway_id}/{slot + 1}"
+        used = {worker.order.gateway_id for worker in self._workers()}
+        number = 1
+        while (name := own if number == 1 else f"{own}~{number}") in used:
+            number += 1
+        return name
+
+    # --- ends of workers -----------------------------------------------------------------------------------------
+
+    def _gone(self, worker: Worker, how: str) -> None:
+        self._selector.unregister(worker.channel)
+        worker.close()
+        with contextlib.suppress(OSError):
+            self._socket_of(worker.child.pid).unlink()
+        if worker in self._old:
+            self._old.remove(worker)
+            return
+        slot = next((slot for slot, each in self._crew.items() if each is worker), None)
+        if slot is None:
+            slot = next(slot for slot, each in self._new.items() if each is worker)
+            del self._new[slot]
+            self._reload_failed(how)
+            return
+        del self._crew[slot]
+        if self._stopping:
+            return
+        if self._begun:
+            self._died(slot, how, lived_s=time.monotonic() - worker.since)
+        else:
+            code, message = worker.failure or (1, f"gateway: a worker process {how} before it served")
+            self._fail(code, message)
+
+    def _died(self, slot: int, how: str, *, lived_s: float = 0.0) -> None:
+        deaths = 0 if lived_s >= FORGIVEN_AFTER_S else self._deaths.get(slot, 0)
+        delay_s = crew.retry_delay_s(deaths)
+        self._deaths[slot] = deaths + 1
+        self._due[slot] = time.monotonic() + delay_s
+        _say("worker.died", "warning", process=str(slot + 1), how=how, again_in_s=delay_s)
+
+    def _fail(self, code: int, message: str) -> None:
+        """The gateway could not start."""
+        if not self._stopping:
+            print(message, file=sys.stderr, flush=True)
+            self._code, self._error = code, message
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        self._due.clear()
+        for worker in self._workers():
+            worker.end(self._config.drain_s + _KILL_AFTER_S)
+        # Theirs are closed by themselves; a connection in ours would wait for nobody.
+        self._listeners.close()
+        if self._pending is not None:
+            self._pending[2].close()
+
+    # --- reload --------------------------------------------------------------------------------------------------
+
+    def _reload(self) -> None:
+        self._reloads += 1
+        self._error = None
+        try:
+            values = values_of(self._path)
+            config = GatewayConfig.from_mapping(values)
+        except MoorageError as error:
+            self._reload_failed(f"{error.message}; {error.remedy}")
+            return
+        listeners = self._listeners
+        try:
+            if (config.host, config.port) != listeners.asked:
+                listeners = Listeners(config.host, config.port, config.processes)
+            else:
+                listeners.grow(config.processes)
+        except OSError as error:
+            self._reload_failed(f"cannot listen on {config.host}:{config.port}: {error.strerror or error}")
+            return
+        _say("gateway.reloading", "info", processes=config.processes)
+        self._pending = (config, values, listeners)
+        self._new_by = time.monotonic() + START_LIMIT_S
+        self._start_all(self._new)
+
+    def _look_at_new(self) -> None:
+        if all(worker.state == SERVING for worker in self._new.values()):
+            self._take_over()
+        elif time.monotonic() >= self._new_by:
+            self._reload_failed(f"the new worker processes did not serve within {START_LIMIT_S:g} s")
+
+    def _take_over(self) -> None:
+        assert self._pending is not None
+        before, drain_s = self._listeners, self._config.drain_s
+        self._config, self._values, self._listeners = self._pending
+        retired = list(self._crew.values())
+        self._crew, self._new, self._pending = self._new, {}, None
+        self._due.clear()
+        self._deaths.clear()
+        for worker in retired:
+            worker.retire(drain_s + _KILL_AFTER_S)
+        self._old.extend(retired)
+        if before is not self._listeners:
+            before.close()
+        _say("gateway.reloaded", "info", processes=len(self._crew), retiring=len(retired))
+
+    def _reload_failed(self, why: str) -> None:
+        """All stays as it was. New ones that serve already may have clients, whom they finish."""
+        if self._stopping or (self._error is not None and self._pending is None):
+            return
+        self._error = why
+        _say("gateway.not_reloaded", "warning", error=why)
+        for worker in self._new.values():
+            worker.retire(self._config.drain_s + _KILL_AFTER_S)
+            self._old.append(worker)
+        self._new = {}
+        if self._pending is not None and self._pending[2] is not self._listeners:
+            self._pending[2].close()
+        self._pending = None
+
+    # --- telling -------------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        """Write what is so, where it changed. A disk that does not take it costs nothing else."""
+        state = "stopping" if self._stopping else "reloading" if self._new else "serving" if self._begun else "starting"
+        told = {
+            "identity": crew.identity(),
+            "version": VERSION,
+            "config": str(self._path),
+            "address": self._listeners.address if not self._stopping else None,
+            "scheme": self._config.scheme,
+            "state": state,
+            "workers": [worker.child.pid for worker in self._crew.values()],
+            "reloads": self._reloads,
+            "error": self._error,
+            "retiring": [{"pid": w.child.pid, "left": w.left} for w in self._old if w.state == ENDING],
+        }
+        text = json.dumps(told)
+        if text == self._told:
+            return
+        self._told = text
+        path = self._config.state_dir / STATUS
+        part = path.with_suffix(f".{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(text + "\n")
+            part.replace(path)
+        except OSError as error:
+            _say("gateway.status_not_written", "warning", path=str(path), error=error.strerror or str(error))
+
+    def _forget(self) -> None:
+        with contextlib.suppress(OSError):
+            (self._config.state_dir / STATUS).unlink()
+            self._clear_sockets()
+
+    def _socket_of(self, pid: int) -> Path:
+        return self._config.state_dir / SOCKETS / f"{os.getpid()}-{pid}.sock"
+
+    def _clear_sockets(self) -> None:
+        """Remove what our workers and those of masters that are gone left behind."""
+        for path in (self._config.state_dir / SOCKETS).glob("*-*"):
+            master = path.name.partition("-")[0]
+            if master.isdigit() and (int(master) == os.getpid() or not Path(f"/proc/{master}").exists()):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+def _hear_signals() -> int:
+    """Turn signals into readable bytes, so that one wait covers them and what workers say."""
+    receive, transmit = os.pipe()
+    os.set_blocking(receive, False)
+    os.set_blocking(transmit, False)
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(transmit, warn_on_full_buffer=False)
+    return receive
+
+
+def _has_terminal() -> bool:
+    """Whether this runs in a terminal that is still there."""
+    try:
+        return os.isatty(0) and os.tcgetpgrp(0) >= 0
+    except OSError:
+        return False
+
+
+def _say(event: str, level: str, **fields: object) -> None:
+    """A line of the log, as workers write theirs."""
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+    told = {"part": "gateway", **fields, "event": event, "level": level, "timestamp": f"{stamp}Z"}
+    print(json.dumps(told), file=sys.stderr, flush=True)
