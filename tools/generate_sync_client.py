@@ -27,6 +27,7 @@ SOURCES = {
     "AsyncEvents": "events.py",
     "AsyncMachines": "fleet.py",
     "AsyncOperations": "fleet.py",
+    "AsyncKeys": "keys.py",
     "AsyncSecrets": "secrets.py",
     "AsyncDrives": "drives.py",
     "AsyncNamespaces": "namespaces.py",

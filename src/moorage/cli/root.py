@@ -75,6 +75,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "quota": ("namespaces", "How much each namespace may hold, and does."),
         "cache": ("cache", "Models that machines fetched and keep."),
         "drives": ("drives", "Data that lies on one machine, for workers to use."),
+        "keys": ("keys", "What clients of endpoints show: issued, limited and revoked."),
         "secrets": ("secrets", "Values that workers are given and nobody can read back."),
         "config": ("config", "Effective settings, and where each comes from."),
         "version": ("config", "Version of this command, and whether the control plane answers."),

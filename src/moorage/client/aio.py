@@ -13,6 +13,7 @@ from moorage.client.endpoints import AsyncEndpoints
 from moorage.client.environment import environment
 from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
+from moorage.client.keys import AsyncKeys
 from moorage.client.namespaces import AsyncNamespaces, AsyncQuotas
 from moorage.client.patience import Patience, PatientTransport, is_kept
 from moorage.client.runs import AsyncReplicas, AsyncRuns, AsyncWorkers
@@ -74,6 +75,7 @@ class AsyncClient:
         self.events = AsyncEvents(self._session)
         self.machines = AsyncMachines(self._session)
         self.operations = AsyncOperations(self._session)
+        self.keys = AsyncKeys(self._session)
         self.secrets = AsyncSecrets(self._session)
         self.drives = AsyncDrives(self._session)
         self.namespaces = AsyncNamespaces(self._session)

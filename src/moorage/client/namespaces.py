@@ -25,14 +25,24 @@ class AsyncNamespaces:
         return answer
 
     async def set(
-        self, name: str, *, machines: Mapping[str, str] | None = None, description: str = "", key: str | None = None
+        self,
+        name: str,
+        *,
+        machines: Mapping[str, str] | None = None,
+        description: str = "",
+        keys: str | None = None,
+        key: str | None = None,
     ) -> Json:
-        """Make it, or change it; all of it is set.
+        """Make it, or change it; all of it is set, but for `keys`.
 
         Args:
             machines: labels that a machine must have for its work; None or empty: it may use every machine.
+            keys: `required` when its endpoints ask every client for a key, or `optional`; None: as it was.
+            key: idempotency key.
         """
-        body = {"machines": dict(machines or {}), "description": description}
+        body: Json = {"machines": dict(machines or {}), "description": description}
+        if keys is not None:
+            body["keys"] = keys
         answer: Json = await self._session.change("PUT", fleet_path("namespaces", name), body=body, key=key)
         return answer
 

@@ -22,6 +22,7 @@ from moorage.client.drives import AsyncDrives
 from moorage.client.endpoints import AsyncEndpoints
 from moorage.client.events import AsyncEvents
 from moorage.client.fleet import AsyncMachines, AsyncOperations
+from moorage.client.keys import AsyncKeys
 from moorage.client.namespaces import AsyncNamespaces, AsyncQuotas
 from moorage.client.patience import Patience, PatientTransport, is_kept
 from moorage.client.runs import AsyncReplicas, AsyncRuns, AsyncWorkers
@@ -178,6 +179,11 @@ class Operations(_Blocking):
     """`AsyncOperations`, blocking."""
 
 
+@blocking(AsyncKeys)
+class Keys(_Blocking):
+    """`AsyncKeys`, blocking."""
+
+
 @blocking(AsyncSecrets)
 class Secrets(_Blocking):
     """`AsyncSecrets`, blocking."""
@@ -227,6 +233,7 @@ class Client(_Blocking):
         self.events = Events(inner.events)
         self.machines = Machines(inner.machines)
         self.operations = Operations(inner.operations)
+        self.keys = Keys(inner.keys)
         self.secrets = Secrets(inner.secrets)
         self.drives = Drives(inner.drives)
         self.namespaces = Namespaces(inner.namespaces)

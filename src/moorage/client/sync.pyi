@@ -323,6 +323,35 @@ class Operations:
         on_status: Callable[[Json], None] | None = ...,
     ) -> Outcome: ...
 
+class Keys:
+    def list(self, *, namespace: str | None = ...) -> Items: ...
+    def get(self, name: str, *, namespace: str | None = ...) -> Json: ...
+    def create(
+        self,
+        name: str,
+        *,
+        endpoints: Sequence[str] = ...,
+        limits: Mapping[str, int] | None = ...,
+        expires_in_s: float | None = ...,
+        description: str = ...,
+        namespace: str | None = ...,
+        key: str | None = ...,
+    ) -> Json: ...
+    def limit(
+        self,
+        name: str,
+        *,
+        endpoints: Sequence[str] | None = ...,
+        limits: Mapping[str, int] | None = ...,
+        description: str | None = ...,
+        namespace: str | None = ...,
+        key: str | None = ...,
+    ) -> Json: ...
+    def revoke(
+        self, name: str, *, text: str | None = ..., namespace: str | None = ..., key: str | None = ...
+    ) -> Json: ...
+    def delete(self, name: str, *, namespace: str | None = ..., key: str | None = ...) -> Json: ...
+
 class Secrets:
     def list(self, *, namespace: str | None = ...) -> Items: ...
     def get(self, name: str, *, namespace: str | None = ...) -> Json: ...
@@ -339,7 +368,13 @@ class Namespaces:
     def list(self) -> Items: ...
     def get(self, name: str) -> Json: ...
     def set(
-        self, name: str, *, machines: Mapping[str, str] | None = ..., description: str = ..., key: str | None = ...
+        self,
+        name: str,
+        *,
+        machines: Mapping[str, str] | None = ...,
+        description: str = ...,
+        keys: str | None = ...,
+        key: str | None = ...,
     ) -> Json: ...
     def remove(self, name: str, *, key: str | None = ...) -> Json: ...
 
@@ -359,6 +394,7 @@ class Client:
     events: Events
     machines: Machines
     operations: Operations
+    keys: Keys
     secrets: Secrets
     drives: Drives
     namespaces: Namespaces

@@ -28,9 +28,14 @@ def set_namespace(
     description: str,
     *,
     actor: str,
-    keys: str = "optional",
+    keys: str | None = None,
 ) -> Outcome:
-    """Make it, or change which machines it may use, whether its endpoints ask for a key, and what is said of it."""
+    """Make it, or change which machines it may use, whether its endpoints ask for a key, and what is said of it.
+
+    Args:
+        keys: `optional` or `required`; None: as it was.
+    """
+    keys = keys or (before or unset(name)).keys
     text = ", ".join(f"{key}={value}" for key, value in sorted(machines.items())) or "all"
     why = reason("namespace.set", machines=text, description=description or None, keys=_told(before, keys), by=actor)
     fields = {"made": True, "machines": dict(machines), "description": description, "keys": keys}

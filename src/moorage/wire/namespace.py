@@ -12,12 +12,15 @@ from moorage.wire.fields import Count, Cpu, Part, Size, TextMap
 
 
 class NamespaceBody(Part):
-    """PUT `/namespaces/{ns}`: all of it; what is left out is unset."""
+    """PUT `/namespaces/{ns}`: all of it; what is left out is unset, but for `keys`.
+
+    Who changes a pool or a description does not mean to open the namespace's endpoints to everybody.
+    """
 
     machines: TextMap = Field(default_factory=dict, description="labels that a machine must have for its work")
     description: str = Field(default="", max_length=1000)
-    keys: Literal["optional", "required"] = Field(
-        default="optional", description="whether its endpoints ask every client for a key"
+    keys: Literal["optional", "required"] | None = Field(
+        default=None, description="whether its endpoints ask every client for a key; left out: as it was"
     )
 
 

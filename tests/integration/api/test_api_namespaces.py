@@ -132,3 +132,12 @@ async def test_a_key_of_another_quota_is_refused(world: World) -> None:
     assert (await world.admin.ask("PUT", QUOTA, body={"limits": {"gpus": 1}}, headers=headers)).json == first.json
     other = await world.admin.ask("PUT", QUOTA, body={"limits": {"gpus": 2}}, headers=headers)
     assert (other.status, other.json["code"]) == (409, "idempotency_key_reused")
+
+
+async def test_keys_stay_required_when_something_else_of_a_namespace_is_set(world: World) -> None:
+    path = "/api/v1/namespaces/guarded"
+    await world.admin.ask("PUT", path, body={"keys": "required"})
+    kept = await world.admin.ask("PUT", path, body={"machines": {"pool": "a"}})
+    assert (kept.json["keys"], kept.json["machines"]) == ("required", {"pool": "a"})
+    opened = await world.admin.ask("PUT", path, body={"keys": "optional"})
+    assert opened.json["keys"] == "optional"

@@ -38,7 +38,7 @@ class StubApi:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_PUT = do_POST = do_DELETE = handle_any
+            do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = handle_any
 
             def log_message(self, *_: Any) -> None:
                 """Quiet."""

@@ -22,14 +22,23 @@ def quota(name: str, limits: dict[str, Any], **used: Any) -> dict[str, Any]:
 
 
 def test_a_namespace_is_set_with_its_pool(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:
-    made = {"kind": "Namespace", "name": "r", "machines": {"pool": "r"}, "description": "d", **OBJECT}
+    made = {
+        "kind": "Namespace",
+        "name": "r",
+        "machines": {"pool": "r"},
+        "description": "d",
+        "keys": "optional",
+        **OBJECT,
+    }
     api.answers["PUT /namespaces/r"] = (200, made)
     assert main(["namespaces", "set", "r", "--machines", "pool=r", "--description", "d"], api.env) == 0
     assert api.sent("PUT")[-1]["body"] == {"machines": {"pool": "r"}, "description": "d"}
     assert "may use pool=r machines" in capsys.readouterr().out
     api.answers["GET /namespaces"] = (200, {"items": [made], "next": None})
     assert main(["namespaces", "ls"], api.env) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["r", "pool=r", "d"]
+    assert capsys.readouterr().out.splitlines()[1].split() == ["r", "pool=r", "optional", "d"]
+    assert main(["namespaces", "set", "r", "--keys", "required"], api.env) == 0
+    assert api.sent("PUT")[-1]["body"] == {"machines": {}, "description": "", "keys": "required"}
     assert main(["namespaces", "set", "r", "--machines", "pool"], api.env) == 2
     assert "KEY=VALUE" in capsys.readouterr().err
 

@@ -44,8 +44,8 @@ def namespaces() -> None:
 def list_namespaces(session: Session) -> None:
     """Those that were made, and those in which something lives."""
     found = session.client.namespaces.list()
-    columns = (Column("NAME"), Column("MACHINES"), Column("DESCRIPTION", flex=True))
-    lines = tuple((n["name"], _labels(n["machines"]) or "all", n["description"] or "-") for n in found)
+    columns = (Column("NAME"), Column("MACHINES"), Column("KEYS"), Column("DESCRIPTION", flex=True))
+    lines = tuple((n["name"], _labels(n["machines"]) or "all", n["keys"], n["description"] or "-") for n in found)
     session.show(found, lambda: Table(columns, lines, "no namespaces"))
 
 
@@ -54,6 +54,7 @@ def list_namespaces(session: Session) -> None:
     epilog=examples(
         "moor namespaces set research --machines pool=research --description 'trains models'",
         "moor namespaces set research            # every machine again",
+        "moor namespaces set research --keys required   # its endpoints answer only clients with a key",
     ),
 )
 @click.argument("name")
@@ -61,12 +62,19 @@ def list_namespaces(session: Session) -> None:
     "--machines", "labels", multiple=True, metavar="KEY=VALUE", help="A label that machines must have for its work."
 )
 @click.option("--description", default="", help="What it is for.")
+@click.option(
+    "--keys",
+    type=click.Choice(["optional", "required"]),
+    help="Whether its endpoints ask every client for a key (`moor keys`); not given: as it was.",
+)
 @command
-def set_namespace(session: Session, *, name: str, labels: tuple[str, ...], description: str) -> None:
-    """Make a namespace, or change it. All of it is set: what is not given is unset."""
+def set_namespace(session: Session, *, name: str, labels: tuple[str, ...], description: str, keys: str | None) -> None:
+    """Make a namespace, or change it. All of it is set: what is not given is unset, but for --keys, which stays."""
     pairs = dict(_pair(label, "--machines") for label in labels)
-    made = session.client.namespaces.set(name, machines=pairs, description=description)
-    session.show_text(made, lambda: f"{name}: may use {_labels(made['machines']) or 'all'} machines")
+    made = session.client.namespaces.set(name, machines=pairs, description=description, keys=keys)
+    session.show_text(
+        made, lambda: f"{name}: may use {_labels(made['machines']) or 'all'} machines, keys {made['keys']}"
+    )
 
 
 @namespaces.command("rm", epilog=examples("moor namespaces rm research"))

@@ -1,0 +1,79 @@
+"""`moor keys` against an API of canned answers: what is sent, and that a key's text is shown once."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from stub_api import OBJECT, StubApi
+
+from moorage.cli.main import main
+
+KEYS = "/namespaces/default/keys"
+
+
+@pytest.fixture
+def api() -> Iterator[StubApi]:
+    made = StubApi()
+    yield made
+    made.close()
+
+
+def key(**fields: Any) -> dict[str, Any]:
+    plain = {"kind": "Key", "id": "key-1", **OBJECT, "name": "app", "state": "active", "hint": "moor-key.1"}
+    return {**plain, "endpoints": [], "limits": {}, "expires_at": None, "revoked_at": None, "description": "", **fields}
+
+
+def test_a_new_key_s_text_is_shown_with_how_to_use_it(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers[f"POST {KEYS}"] = (201, key(endpoints=["chat"], limits={"in_flight": 2}, key="moor-key.1.secret"))
+    order = ["keys", "create", "app", "--endpoint", "chat", "--in-flight", "2", "--expires", "30d"]
+    assert main(order, api.env) == 0
+    assert api.sent("POST")[-1]["body"] == {
+        "name": "app",
+        "endpoints": ["chat"],
+        "limits": {"in_flight": 2},
+        "expires_in_s": 30 * 86400.0,
+        "description": "",
+    }
+    said = capsys.readouterr().out
+    assert "export OPENAI_API_KEY=moor-key.1.secret" in said
+    assert "Authorization: Bearer" in said
+    assert main([*order, "-o", "json"], api.env) == 0
+    assert json.loads(capsys.readouterr().out)["key"] == "moor-key.1.secret"
+
+
+def test_a_key_whose_text_was_lost_is_not_shown_as_one(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers[f"POST {KEYS}"] = (201, key(key=None))
+    assert main(["keys", "create", "app"], api.env) == 0
+    said = capsys.readouterr().out
+    assert "OPENAI_API_KEY" not in said
+    assert "moor keys delete app" in said
+
+
+def test_changing_one_limit_leaves_the_others_as_they_are(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers[f"GET {KEYS}/app"] = (200, key(limits={"in_flight": 2, "requests_per_minute": 60}))
+    api.answers[f"PATCH {KEYS}/app"] = (200, key(limits={"requests_per_minute": 60, "tokens_per_minute": 9}))
+    assert main(["keys", "limit", "app", "--tokens-per-minute", "9", "--unlimited", "in-flight"], api.env) == 0
+    assert api.sent("PATCH")[-1]["body"] == {"limits": {"requests_per_minute": 60, "tokens_per_minute": 9}}
+    assert "requests per minute 60, tokens per minute 9" in capsys.readouterr().out
+    assert main(["keys", "limit", "app", "--all-endpoints"], api.env) == 0
+    assert api.sent("PATCH")[-1]["body"] == {"endpoints": []}
+    assert main(["keys", "limit", "app"], api.env) == 2
+    assert "nothing is to be changed" in capsys.readouterr().err
+
+
+def test_keys_are_listed_revoked_and_deleted(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers[f"GET {KEYS}"] = (
+        200,
+        {"items": [key(expires_at="2026-01-02T00:00:00Z", state="expired")], "next": None},
+    )
+    assert main(["keys", "ls"], api.env) == 0
+    shown = capsys.readouterr().out.splitlines()[1].split()
+    assert shown[:5] == ["app", "expired", "moor-key.1", "all", "unlimited"]
+    assert shown[6] == "ago"
+    api.answers[f"POST {KEYS}/app/revoke"] = (200, key(state="revoked"))
+    assert main(["keys", "revoke", "app", "--text", "leaked"], api.env) == 0
+    assert api.sent("POST")[-1]["body"] == {"text": "leaked"}
+    api.answers[f"DELETE {KEYS}/app"] = (200, {"kind": "Key", "id": "key-1", "deleted": True})
+    assert main(["keys", "delete", "app"], api.env) == 0
+    assert capsys.readouterr().out.splitlines() == ["app: revoked", "app: deleted"]
