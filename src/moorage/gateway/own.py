@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from moorage.decide.serving.routes import EndpointState
+from moorage.decide.serving.routes import EndpointState, Refuse
 from moorage.gateway import answers, exposition
 from moorage.gateway.fields import value_of
 from moorage.gateway.heads import RequestHead
@@ -58,20 +58,33 @@ class OwnPaths:
             return self._metrics(head, self.text()) if self.siblings is None else None
         if path.startswith("/moorage/"):
             return self._attribution(head)
-        return self._models(path)
+        shown = head.asks.credential if head.asks is not None and head.asks.credential else None
+        if shown is not None and self._hub.keys.of(shown) is None:
+            return _error(401, "invalid_api_key", "the key is unknown, revoked or expired")
+        return self._models(path, shown)
 
-    def _models(self, path: str) -> Answer:
+    def _models(self, path: str, shown: bytes | None) -> Answer:
+        """Those that who asks may use.
+
+        Args:
+            shown: the key that came with the request, if one did.
+        """
+        router, keys = self._hub.router, self._hub.keys
+
+        def opens(namespace: str, name: str) -> bool:
+            return not isinstance(keys.admit(shown, namespace, name), Refuse)
+
         if path == "/v1/models":
-            router = self._hub.router
-            models = [_model(endpoint) for endpoint in router.endpoints() if _is_listed(endpoint)]
-            models += [_entry(binding.public_id) for binding in router.bindings()]
+            own = [e for e in router.endpoints() if _is_listed(e) and opens(e.route.namespace, e.route.name)]
+            made = [b for b in router.bindings() if opens(b.spec.namespace, b.spec.name)]
+            models = [_model(endpoint) for endpoint in own] + [_entry(binding.public_id) for binding in made]
             return _json({"object": "list", "data": sorted(models, key=lambda model: str(model["id"]))})
         name = path.removeprefix("/v1/models/")
-        endpoint = self._hub.router.find(name)
-        binding = self._hub.router.bound(name) if endpoint is None else None
-        if binding is not None:
+        endpoint = router.find(name)
+        binding = router.bound(name) if endpoint is None else None
+        if binding is not None and opens(binding.spec.namespace, binding.spec.name):
             return _json(_entry(binding.public_id))
-        if endpoint is None or not _is_listed(endpoint):
+        if endpoint is None or not _is_listed(endpoint) or not opens(endpoint.route.namespace, endpoint.route.name):
             return _error(404, "model_not_found", f"The model `{name}` does not exist or you do not have access to it.")
         return _json(_model(endpoint))
 

@@ -138,7 +138,9 @@ def _is_after(path: Path, table: RoutingTable) -> bool:
 
 def _write(path: Path, table: RoutingTable) -> None:
     part = path.with_suffix(".part")
-    with part.open("wb") as file:
+    part.unlink(missing_ok=True)  # one that was left would keep its mode
+    # It tells digests of keys: nobody else reads it.
+    with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
         file.write(table.model_dump_json().encode())
         file.flush()
         os.fsync(file.fileno())

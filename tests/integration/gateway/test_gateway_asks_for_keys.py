@@ -1,0 +1,89 @@
+"""Clients' keys through real sockets: who is let in, what a model server sees of a key, what the list of models tells."""
+
+import hashlib
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from gateway_rig import ModelServer, Rig, get, post, running_gateway
+
+from moorage.gateway import table as tables
+from moorage.wire.routing import Access, EndpointRoute, KeyRule, NamespaceRule, RoutingTable
+
+TEXT = "moor-key.k1.0123456789abcdefghijklmnopqrstuvwxyz"
+BEARER = f"Authorization: Bearer {TEXT}\r\n"
+
+
+def access(*endpoints: str, keys: str = "required", text: str = TEXT) -> Access:
+    rule = KeyRule(
+        uid="k1", name="ci", namespace="default", digest=hashlib.sha256(text.encode()).hexdigest(), endpoints=endpoints
+    )
+    return Access(number=1, keys=(rule,), namespaces=(NamespaceRule(namespace="default", keys=keys),))
+
+
+def listed(body: bytes) -> list[str]:
+    return [model["id"] for model in json.loads(body)["data"]]
+
+
+async def test_a_key_opens_what_it_names_and_ends_at_the_gateway(rig: Rig, server: ModelServer) -> None:
+    rig.serve(server)
+    rig.gateway.hub.keys.configure(access("m"))
+    refused = await rig.ask(post())
+    assert (refused.status, refused.error["code"]) == (401, "invalid_api_key")
+    assert refused.headers["www-authenticate"] == "Bearer"
+    assert not server.seen
+    assert (await rig.ask(post(extra=BEARER))).status == 200
+    assert TEXT.encode() not in server.seen[0].raw_head
+    assert b"authorization" not in server.seen[0].raw_head.lower()
+    rig.gateway.hub.keys.configure(access("other"))
+    refused = await rig.ask(post(extra=BEARER))
+    assert (refused.status, refused.error["code"]) == (403, "key_not_allowed")
+    rig.gateway.hub.keys.configure(access("m", text="moor-key.k2.another"))  # the first is revoked
+    refused = await rig.ask(post(extra=BEARER))
+    assert (refused.status, refused.error["code"]) == (401, "invalid_api_key")
+    assert TEXT not in json.dumps(refused.error)
+    assert len(server.seen) == 1
+
+
+async def test_a_foreign_credential_goes_on_where_no_key_is_asked_for(rig: Rig, server: ModelServer) -> None:
+    rig.serve(server)
+    rig.gateway.hub.keys.configure(access("m", keys="optional"))
+    assert (await rig.ask(post(extra="Authorization: Bearer sk-own\r\n"))).status == 200
+    assert b"Bearer sk-own" in server.seen[0].raw_head
+
+
+async def test_models_are_listed_to_those_who_may_use_them(rig: Rig, server: ModelServer) -> None:
+    rig.serve(server)
+    rig.gateway.hub.keys.configure(access("m"))
+    assert listed((await rig.ask(get("/v1/models"))).body) == []
+    assert (await rig.ask(get("/v1/models/m"))).status == 404
+    assert listed((await rig.ask(get("/v1/models", BEARER))).body) == ["m"]
+    assert (await rig.ask(get("/v1/models/m", BEARER))).status == 200
+    rig.gateway.hub.keys.configure(access("other"))
+    assert listed((await rig.ask(get("/v1/models", BEARER))).body) == []
+    rig.gateway.hub.keys.configure(access("m", text="moor-key.k2.another"))
+    assert (await rig.ask(get("/v1/models", BEARER))).status == 401
+
+
+async def test_a_gateway_that_starts_alone_knows_the_keys_and_keeps_them_to_itself(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    spec = server.target()
+    target = {"replica": "r-1", "revision": "rev-1", "host": spec.host, "port": spec.port}
+    route = EndpointRoute(name="m", deployment="d", mode="serve", targets=(target,))  # type: ignore[arg-type]
+    tables.save(tmp_path, RoutingTable(incarnation="s", number=1, endpoints=(route,), access=access("m")))
+    for file in tmp_path.iterdir():
+        if file.stat().st_size:
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    async with running_gateway(tmp_path) as rig:
+        assert (await rig.ask(post())).status == 401
+        assert (await rig.ask(post(extra=BEARER))).status == 200
+
+
+@pytest.mark.parametrize("name", ["x-api-key", "X-Api-Key"])
+async def test_a_key_may_come_in_the_other_usual_header(rig: Rig, server: ModelServer, name: str) -> None:
+    rig.serve(server)
+    rig.gateway.hub.keys.configure(access("m"))
+    assert (await rig.ask(post(extra=f"{name}: {TEXT}\r\n"))).status == 200
+    assert TEXT.encode() not in server.seen[0].raw_head
