@@ -1,4 +1,4 @@
-"""Clients' keys through real sockets: who is let in, what a model server sees of a key, what the list of models tells."""
+"""Clients' keys through real sockets: who is let in, what a model server sees of a key, which models are listed."""
 
 import hashlib
 import json
