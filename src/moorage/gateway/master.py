@@ -162,8 +162,6 @@ class Master:
         order = Order(
             settings=values,
             gateway_id=self._free_id(config, slot),
-            process=str(slot + 1),
-            many=config.processes,
             address=listeners.address,
             master=os.getpid(),
             patience_s=FIRST_TABLE_S if reload else 0.0,

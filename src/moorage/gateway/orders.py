@@ -29,9 +29,7 @@ class Order:
 
     Args:
         settings: those of the gateway (`GatewayConfig`), as they are written.
-        gateway_id: this worker's own.
-        process: its name in metrics: the number of its slot.
-        many: how many workers the gateway has.
+        gateway_id: this worker's own, under which it reports and is known in metrics.
         address: `host:port` at which clients reach it.
         master: pid; begins the names of the sockets over which the workers ask each other.
         patience_s: how long to wait for a first routing table before it says that it serves.
@@ -39,8 +37,6 @@ class Order:
 
     settings: Mapping[str, Any]
     gateway_id: str
-    process: str
-    many: int
     address: str
     master: int
     patience_s: float = 0.0

@@ -35,7 +35,7 @@ from moorage.gateway.siblings import Siblings
 REST_S = 5.0
 """A retiring worker closes a connection that has been at rest for so long: sooner, its client may just be about to use
 it, and would meet the close."""
-_TELL_S = 0.25
+_LOOK_S = 0.25
 _TLS_GOODBYE_S = 2.0
 
 
@@ -76,6 +76,7 @@ class Gateway:
         self._siblings: Siblings | None = None
         self._control: ControlLink
         self._link: asyncio.Task[None] | None = None
+        self._rest_s = REST_S
 
     async def start(self) -> None:
         """Load the kept table, accept, begin to talk to the control plane (whose absence delays nothing).
@@ -98,7 +99,7 @@ class Gateway:
         if self._order is not None:
             self._siblings = Siblings(config.state_dir / SOCKETS, self._order.master, hub.own.told)
             hub.own.siblings = self._siblings
-            hub.own.process = self._order.process
+            hub.own.process = config.gateway_id
             await self._siblings.start()
         self._link = asyncio.create_task(link.run())
         self._link.add_done_callback(self._link_ended)
@@ -113,6 +114,7 @@ class Gateway:
 
         The link stays up meanwhile: the control plane sees the last requests end.
         """
+        self._rest_s = 0.0
         self._accept_no_more()
         self.hub.drain()
         await self._drain()
@@ -122,10 +124,13 @@ class Gateway:
         """As `stop`, while others serve: connections end with their next answer, and after `REST_S` at rest."""
         self._accept_no_more()
         self.hub.draining = True
-        closing = asyncio.create_task(self._close_rested())
         await self._drain()
-        closing.cancel()
         await self._end()
+
+    def hasten(self) -> None:
+        """While it retires: the others end too, so that clients at rest are not waited for."""
+        self._rest_s = 0.0
+        self.hub.drain()
 
     # --- starting ------------------------------------------------------------------------------------------------
 
@@ -180,16 +185,19 @@ class Gateway:
     async def _drain(self) -> None:
         if not self.hub.clients:
             self.hub.drained.set()
+        closing = asyncio.create_task(self._close_rested())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.config.drain_s):
                 await self.hub.drained.wait()
+        closing.cancel()
         if self.hub.clients:
             self._log.warning("gateway.drain_over", dropped=len(self.hub.clients))
 
     async def _close_rested(self) -> None:
+        """An answer that began before the end began did not say that its connection closes."""
         while True:
-            self.hub.close_rested(REST_S)
-            await asyncio.sleep(1.0)
+            self.hub.close_rested(self._rest_s)
+            await asyncio.sleep(_LOOK_S)
 
     async def _end(self) -> None:
         self.hub.stop()
@@ -280,7 +288,7 @@ class Duty:
         ending = asyncio.ensure_future(self._ending.wait())
         await asyncio.wait((retiring, ending), return_when=asyncio.FIRST_COMPLETED)
         if not retiring.done():
-            gateway.hub.drain()
+            gateway.hasten()
         ending.cancel()
         await retiring
 
@@ -305,7 +313,7 @@ class Duty:
             if count != told:
                 told = count
                 self._say(said=orders.LEFT, count=count)
-            await asyncio.sleep(_TELL_S)
+            await asyncio.sleep(_LOOK_S)
 
     def _say(self, **said: object) -> None:
         tell(self._channel, **said)
