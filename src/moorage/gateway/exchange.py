@@ -10,13 +10,14 @@ import select
 import socket
 import struct
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from moorage.decide.serving.binding import BindingState
 from moorage.decide.serving.routes import EndpointState, Refuse, TargetState
 from moorage.gateway import answers
 from moorage.gateway.framing import ChunkCounter
 from moorage.gateway.heads import RequestHead, ResponseHead
+from moorage.gateway.phases import BODY, IDLE, LINGER, SENT, TUNNEL
 from moorage.gateway.spending import Permit
 from moorage.gateway.tokens import Stream, Tokens, tail_of
 from moorage.gateway.watching import StreamWatch, watch_of
@@ -31,16 +32,6 @@ _LINGER_S = 2.0
 """After an early answer: how long the rest of a body is read and dropped, so that the client sees the answer."""
 _PEER_LOOK_S = 0.02
 _PEER_LOOK_S_MAX = 1.0
-
-
-# How much of the current request was received. Plain integers: these are compared a dozen times a request, and reading
-# a member of an Enum costs ten times as much.
-IDLE: Final = 0  # nothing, or a part of its head
-BODY: Final = 1
-SENT: Final = 2  # all of it
-LINGER: Final = 3  # answered, and closing
-CLOSED: Final = 4
-TUNNEL: Final = 5  # switched to another protocol
 
 
 class Exchange(asyncio.Protocol):

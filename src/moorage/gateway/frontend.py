@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse, Serve, TargetState
 from moorage.gateway import answers, comments, tunnel
-from moorage.gateway.exchange import BODY, CLOSED, IDLE, SENT, TUNNEL
 from moorage.gateway.fields import BadHead
 from moorage.gateway.heads import ResponseHead
 from moorage.gateway.intake import Intake
 from moorage.gateway.mirror import Copy
+from moorage.gateway.phases import BODY, CLOSED, IDLE, SENT, TUNNEL
 from moorage.gateway.toplevel import affinity_of
 from moorage.gateway.watching import watch_of
 

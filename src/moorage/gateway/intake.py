@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from moorage.decide.serving.routes import EndpointState, Refuse
 from moorage.gateway import answers
-from moorage.gateway.exchange import BODY, SENT, Exchange
+from moorage.gateway.exchange import Exchange
 from moorage.gateway.framing import ChunkCounter, FramingError
 from moorage.gateway.heads import ENDPOINT, MODEL, OWN, RequestHead, RequestLine
 from moorage.gateway.naming import HOW, Finder, WholeFinder, form_finder, in_query, with_query
+from moorage.gateway.phases import BODY, SENT
 from moorage.gateway.rewriting import longer_by, replaced
 from moorage.gateway.skim import ModelSkimmer, Skimmed, leading_model, names_twice
 

@@ -60,9 +60,7 @@ async def apply_endpoint(
 
 
 @router.post("/{name}/bind", openapi_extra=described(BindBody, None))
-async def bind_endpoint(
-    *, ns: Namespace, name: str, request: Request, deps: Deps, actor: Actor, key: Key
-) -> Response:
+async def bind_endpoint(*, ns: Namespace, name: str, request: Request, deps: Deps, actor: Actor, key: Key) -> Response:
     """Other routes, its limits and labels as they are; made where there is none: as an apply."""
     body = await read(request, BindBody)
     routes = [route.model_dump() for route in body.routes]
