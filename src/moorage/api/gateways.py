@@ -73,7 +73,8 @@ class GatewayBook:
     def _addresses(self) -> list[str]:
         now = self._clock.monotonic()
         self._seen = {g: (a, at) for g, (a, at) in self._seen.items() if now - at < FORGET_S}
-        return [address for address, _ in self._seen.values()]
+        # Processes of one gateway tell the same address, where any of them answers for all.
+        return list(dict.fromkeys(address for address, _ in self._seen.values()))
 
     async def _ask(self, address: str, uid: str) -> dict[str, Any] | Literal[False] | None:
         """The record; False when it is not known there; None when nobody answered."""

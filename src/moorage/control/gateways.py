@@ -1,10 +1,13 @@
 """Which gateways there are, what they confirmed and what traffic they see: kept in memory, from their reports.
 
 A gateway whose lease is over does not block a confirmation. After a restart of the control plane nothing counts as
-confirmed until every gateway known before reported again or its lease must be over.
+confirmed until every gateway known before reported again or its lease must be over. One that says goodbye routes
+nothing any more and is known no longer: a process that retires reports under an id of its own until then, so that what
+still runs there counts beside what its successor tells.
 """
 
 import json
+from collections import deque
 from dataclasses import dataclass, field
 
 from moorage.decide.serving.snapshot import Demand
@@ -13,6 +16,8 @@ from moorage.wire.routing import EndpointActivity, GatewayReport
 
 LEASE_S = 30.0
 KNOWN = "gateways/known"
+_LEFT_MAX = 64
+"""Of how many that said goodbye an earlier report, which comes late, is not taken for life."""
 
 
 @dataclass(slots=True)
@@ -65,6 +70,8 @@ class Gateways:
         self._incarnation = incarnation
         self._seen: dict[str, GatewaySeen] = {}
         self._expected: frozenset[str] = frozenset()
+        self._left: deque[str] = deque(maxlen=_LEFT_MAX)
+        """incarnations that said goodbye"""
         self._started = clock.monotonic()
 
     async def load(self) -> None:
@@ -73,6 +80,8 @@ class Gateways:
 
     async def heard(self, report: GatewayReport) -> News:
         """Take a report in; its lease is renewed."""
+        if report.leaving or report.incarnation in self._left:
+            return await self._goodbye(report)
         before = self._seen.get(report.gateway)
         fresh = {(a.namespace, a.name): a for a in report.endpoints}
         number = report.table_number if report.table_incarnation == self._incarnation else 0
@@ -85,6 +94,18 @@ class Gateways:
             await self._store.put_secret(KNOWN, json.dumps(sorted(self._expected)))
         changed = {k for k in fresh.keys() | old.keys() if _traffic(fresh.get(k)) != _traffic(old.get(k))}
         return News(frozenset(changed), before.number if before is not None else 0)
+
+    async def _goodbye(self, report: GatewayReport) -> News:
+        if report.incarnation not in self._left:
+            self._left.append(report.incarnation)
+        before = self._seen.get(report.gateway)
+        if before is None or before.incarnation != report.incarnation:
+            return News(frozenset(), before.number if before is not None else 0)
+        del self._seen[report.gateway]
+        self._expected -= {report.gateway}
+        await self._store.put_secret(KNOWN, json.dumps(sorted(self._expected)))
+        changed = {key for key, activity in before.activity.items() if _traffic(activity) != _traffic(None)}
+        return News(frozenset(changed), before.number)
 
     def live(self) -> list[GatewaySeen]:
         """Gateways whose lease is good."""

@@ -271,8 +271,10 @@ class Publisher:
         for take in self.on_report:
             take(message)
         touched = {uid for name in news.endpoints if (uid := self._by_name.get(name)) is not None}
-        if message.table_incarnation == self._incarnation and message.table_number > news.previous:
-            touched |= {u for u, n in self._changed_at.items() if news.previous < n <= message.table_number}
+        # One that says goodbye is waited for no longer, whatever it had confirmed.
+        reached = self._number if message.leaving else message.table_number
+        if (message.leaving or message.table_incarnation == self._incarnation) and reached > news.previous:
+            touched |= {u for u, n in self._changed_at.items() if news.previous < n <= reached}
         for uid in touched:
             for hook in self.on_demand:
                 hook(uid)

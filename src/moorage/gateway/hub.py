@@ -7,6 +7,7 @@ decisions themselves, HTTP. Built by `main`; used by connections and by the cont
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Protocol, cast
 
 from moorage.decide.serving.binding import BindingSpec
@@ -25,6 +26,7 @@ from moorage.decide.serving.routes import (
 from moorage.decide.serving.routing import Router
 from moorage.gateway.access_log import AccessLog
 from moorage.gateway.callers import Callers
+from moorage.gateway.checking import OtherModel, check
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.counting import Counts
 from moorage.gateway.heads import RequestReader, ResponseReader
@@ -90,7 +92,7 @@ class Hub:
         self.requests = RequestReader(Callers(config).judge)
         self.draining = False
         self.drained = asyncio.Event()
-        self.leased_until = float("inf")
+        self.leased_until = inf
         """until when the control plane withdraws no replica unless this gateway has confirmed that; of its clock"""
         self.on_demand: Callable[[], None] = _nobody
         self.on_tick: Callable[[], None] = _nobody
@@ -142,17 +144,31 @@ class Hub:
         task.add_done_callback(self._connecting.discard)
 
     async def dial(self, endpoint: EndpointState, target: TargetState) -> UpstreamConnection:
-        """A new connection to that replica.
+        """A new connection to that replica, which is asked first what it serves where no lease says so.
 
         Raises:
             OSError, TimeoutError: there is none to be had.
         """
-        pool = self.pool(target)
-        async with asyncio.timeout(endpoint.route.limits.connect_timeout_s):
+        pool, limit_s = self.pool(target), endpoint.route.limits.connect_timeout_s
+        async with asyncio.timeout(limit_s):
             _, connection = await self.loop.create_connection(
                 lambda: UpstreamConnection(pool, self._responses), target.spec.host, target.spec.port
             )
+        model = endpoint.route.model
+        if model is not None and self.time() >= self.leased_until:
+            await self._check(target, connection, model, limit_s)
         return connection
+
+    async def _check(self, target: TargetState, connection: UpstreamConnection, model: str, limit_s: float) -> None:
+        try:
+            async with asyncio.timeout(limit_s):
+                await check(self, connection, model)
+        except BaseException as error:
+            connection.abandon()
+            if isinstance(error, OtherModel):
+                self.router.withdraw(target)
+                self.log.warning("replica.withdrawn", replica=target.spec.replica, error=str(error))
+            raise
 
     def reached(self, endpoint: EndpointState, target: TargetState) -> None:
         """A connect worked: held requests may go on."""
@@ -296,6 +312,8 @@ class Hub:
             self.log.warning(
                 "replica.ejected", replica=spec.replica, address=f"{spec.host}:{spec.port}", error=str(error)
             )
+        if target.ejected_until == inf:
+            return  # the next table lets it in again
         # A little late rather than early: the core compares with its own `now`.
         self.loop.call_later(max(0.0, target.ejected_until - now) + 0.001, self._retry, endpoint)
 

@@ -128,7 +128,7 @@ def save(state_dir: Path, table: RoutingTable) -> None:
 
 
 def _is_after(path: Path, table: RoutingTable) -> bool:
-    """Whether the file has this table already, or one after it."""
+    """Whether the file has a table after this one."""
     try:
         kept = json.loads(path.read_bytes())
         return bool(kept["incarnation"] == table.incarnation and kept["number"] > table.number)

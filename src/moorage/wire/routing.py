@@ -263,7 +263,7 @@ class GatewayReport(Message):
     evidence: tuple[Evidence, ...] = ()
     """of the comparisons under way, those that changed since the last report that was answered"""
     address: str | None = None
-    """`host:port` at which this process alone answers `/moorage/…`"""
+    """`host:port` or a URL at which `/moorage/…` is answered for all processes of this gateway"""
     access_number: int = 0
     wants: tuple[SliceWant, ...] = ()
     """of every limit that it has a share of or needs one of"""

@@ -3,6 +3,8 @@
 Here: the rules for failed connects and for bad answers. Not here: who gets requests (`picking`), when it is asked
 (`routing`, the only caller).
 
+A replica that turned out to be another model is put aside until a newer table names it.
+
 A failed connect puts aside at once, for moments; a connect that works brings back. Bad answers put aside after
 `BAD_ANSWERS` of them in a row, for seconds; one good answer to a request that was sent after that brings back. Either
 way only one request at a time is let through as a probe once the time is over, and each failed probe doubles it.
@@ -12,6 +14,7 @@ replica, look the same. So they never leave less than half of a revision's repli
 only one in use too; and where others are lost afterwards, what was put aside by answers is let in again.
 """
 
+from math import inf
 from typing import Final
 
 from moorage.decide.serving.routes import SERVER_ERROR, RevisionState, TargetState
@@ -41,9 +44,24 @@ def refused_connect(target: TargetState, now: float) -> None:
     let_in(target.revision)
 
 
+def withdrawn(target: TargetState) -> None:
+    """Something else answers in its place."""
+    target.probing = False
+    target.failures += 1
+    target.aside = True
+    target.ejected_until = inf
+    let_in(target.revision)
+
+
+def named_anew(target: TargetState) -> None:
+    """A newer table names it: what was withdrawn may be tried again."""
+    if target.ejected_until == inf:
+        target.ejected_until = 0.0
+
+
 def connected(target: TargetState) -> bool:
     """The target took a connection. Whether it is open again; one with bad answers has to answer well first."""
-    if not target.failures:
+    if not target.failures or target.ejected_until == inf:
         return False
     target.failures = 0
     if target.barred:

@@ -163,6 +163,10 @@ class Router:
         """A connect failed for which no request of a client waits (any more)."""
         ejection.refused_connect(target, now)
 
+    def withdraw(self, target: TargetState) -> None:
+        """Another model answers in its place: it gets nothing more until a newer table names it."""
+        ejection.withdrawn(target)
+
     def done(
         self,
         endpoint: EndpointState,
@@ -248,6 +252,8 @@ class Router:
                 state.update(route, now)
                 for revision in state.revisions.values():
                     ejection.let_in(revision)
+            for target in state.targets:
+                ejection.named_anew(target)
             out.extend(self._settle(state, wake_failed, now))
         for key in [key for key in self._endpoints if key not in seen]:
             out.extend(self._forget(key))

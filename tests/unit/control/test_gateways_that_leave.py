@@ -1,0 +1,94 @@
+"""A gateway that says goodbye is waited for no longer; one that retires counts beside its successor until then."""
+
+import json
+from typing import cast
+
+from moorage.control.gateways import KNOWN, LEASE_S, Gateways
+from moorage.ports import Clock, Store
+from moorage.wire.routing import EndpointActivity, GatewayReport
+
+
+class Secrets:
+    """The part of a store that is used."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    async def secret(self, name: str) -> str | None:
+        return self.kept.get(name)
+
+    async def put_secret(self, name: str, text: str) -> None:
+        self.kept[name] = text
+
+
+class Monotonic:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def report(gateway: str, life: str, number: int, in_flight: int = 0, *, leaving: bool = False) -> GatewayReport:
+    activity = EndpointActivity(name="m", in_flight=in_flight, replicas={"r": in_flight} if in_flight else {})
+    return GatewayReport(
+        gateway=gateway,
+        incarnation=life,
+        table_incarnation="s",
+        table_number=number,
+        endpoints=(activity,),
+        leaving=leaving,
+    )
+
+
+async def registry(secrets: Secrets, clock: Monotonic) -> Gateways:
+    found = Gateways(cast(Store, secrets), cast(Clock, clock), "s")
+    await found.load()
+    return found
+
+
+async def test_a_process_that_retires_counts_beside_its_successor_until_its_goodbye() -> None:
+    gateways = await registry(Secrets(), Monotonic())
+    await gateways.heard(report("g", "old", 3, in_flight=2))
+    await gateways.heard(report("g~2", "new", 4, in_flight=1))
+    assert gateways.demand("default", "m").by_replica == {"r": 3}
+    assert not gateways.confirmed(4), "the one that retires may still send requests by its table"
+    news = await gateways.heard(report("g", "old", 3, leaving=True))
+    assert news.endpoints == {("default", "m")}
+    assert news.previous == 3
+    assert gateways.demand("default", "m").by_replica == {"r": 1}
+    assert gateways.confirmed(4)
+
+
+async def test_a_restarted_control_plane_does_not_wait_for_one_that_said_goodbye() -> None:
+    secrets, clock = Secrets(), Monotonic()
+    gateways = await registry(secrets, clock)
+    await gateways.heard(report("g", "old", 3))
+    await gateways.heard(report("g~2", "new", 3))
+    await gateways.heard(report("g", "old", 3, leaving=True))
+    assert json.loads(secrets.kept[KNOWN]) == ["g~2"]
+    again = await registry(secrets, clock)
+    assert not again.known()
+    await again.heard(report("g~2", "new", 3))
+    assert again.known()
+
+
+async def test_a_report_that_comes_after_its_goodbye_is_not_taken_for_life() -> None:
+    clock = Monotonic()
+    gateways = await registry(Secrets(), clock)
+    await gateways.heard(report("g", "old", 3, leaving=True))
+    await gateways.heard(report("g", "old", 3, in_flight=5))
+    assert gateways.live() == []
+    await gateways.heard(report("g", "next", 4))
+    await gateways.heard(report("g", "old", 3, leaving=True))
+    assert [(g.id, g.incarnation) for g in gateways.live()] == [("g", "next")]
+
+
+async def test_one_that_is_killed_blocks_until_its_lease_is_over() -> None:
+    clock = Monotonic()
+    gateways = await registry(Secrets(), clock)
+    await gateways.heard(report("g", "old", 3))
+    await gateways.heard(report("g~2", "new", 4))
+    clock.seconds += LEASE_S + 0.1
+    await gateways.heard(report("g~2", "new", 4))
+    assert gateways.confirmed(4)
