@@ -1,0 +1,250 @@
+"""TLS ends at the gateway: versions, files that cannot be used, clients that do not speak it, renewal."""
+
+import asyncio
+import contextlib
+import datetime
+import ipaddress
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from gateway_process import gateway_process, keep_table
+from gateway_rig import DEADLINE_S, Client, ModelServer, Seen, get, post, running_gateway, until
+from test_gateway_and_its_control_plane import ControlPlane, table
+
+from moorage.domain.errors import InvalidSpec
+from moorage.gateway import tls
+
+
+@dataclass(frozen=True)
+class Pair:
+    certificate: Path
+    key: Path
+
+    @property
+    def settings(self) -> dict[str, Path]:
+        return {"tls_certificate": self.certificate, "tls_key": self.key}
+
+    def trusting(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.certificate))
+
+
+def make_pair(folder: Path, name: str, passphrase: bytes | None = None) -> Pair:
+    """A certificate of this machine that signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=30))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pair = Pair(folder / f"{name}.pem", folder / f"{name}.key")
+    pair.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    locked = (
+        serialization.BestAvailableEncryption(passphrase) if passphrase is not None else serialization.NoEncryption()
+    )
+    pair.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
+    return pair
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return make_pair(tmp_path, "one")
+
+
+async def connect(port: int, context: ssl.SSLContext) -> Client:
+    return Client(*await asyncio.open_connection("127.0.0.1", port, ssl=context))
+
+
+async def test_requests_streams_and_connections_go_through_tls(tmp_path: Path, pair: Pair, server: ModelServer) -> None:
+    async def stream(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for number in range(200):
+            event = b"data: " + b"%d" % number * 200 + b"\n\n"
+            writer.write(b"%x\r\n%b\r\n" % (len(event), event))
+        writer.write(b"0\r\n\r\n")
+
+    async with running_gateway(tmp_path, forwarded=True, **pair.settings) as rig:
+        rig.serve(server)
+        url = f"https://127.0.0.1:{rig.port}/v1/chat/completions"
+        async with httpx.AsyncClient(verify=pair.trusting(), timeout=DEADLINE_S) as client:
+            for size in (1, 100_000, 2_000_000):
+                answer = await client.post(url, json={"model": "m", "text": "x" * size})
+                assert answer.text == "ok"
+                assert f'"{"x" * size}"'.encode() in server.seen[-1].body
+            server.handler = stream
+            answer = await client.post(url, json={"model": "m", "stream": True})
+            assert answer.text.count("data: ") == 200
+        assert server.seen[-1].headers["x-forwarded-proto"] == "https"
+
+
+async def test_versions_before_1_2_are_refused_and_http_1_1_is_agreed_on(
+    tmp_path: Path, pair: Pair, server: ModelServer
+) -> None:
+    async with running_gateway(tmp_path, **pair.settings) as rig:
+        rig.serve(server)
+        context = pair.trusting()
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        client = await connect(rig.port, context)
+        spoken = client.writer.get_extra_info("ssl_object")
+        assert (spoken.version(), spoken.selected_alpn_protocol()) == ("TLSv1.3", "http/1.1")
+        client.close()
+        old = pair.trusting()
+        old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await connect(rig.port, old)
+        assert tls.server_context(pair.certificate, pair.key).minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize("sent", [get("/livez"), b"\x16\x03\x01\xff\xff" + b"\x00" * 300, b"\x00\xff" * 5000])
+async def test_who_does_not_speak_tls_is_closed_and_disturbs_nobody(
+    tmp_path: Path, pair: Pair, server: ModelServer, sent: bytes
+) -> None:
+    async with running_gateway(tmp_path, tls_handshake_timeout_s=1.0, **pair.settings) as rig:
+        rig.serve(server)
+        plain = await rig.connect()
+        plain.send(sent)
+        with contextlib.suppress(ConnectionError):
+            assert b"HTTP/" not in await plain.rest()
+        client = await connect(rig.port, pair.trusting())
+        client.send(post())
+        assert (await client.answer()).status == 200
+        client.close()
+
+
+async def test_a_handshake_that_does_not_end_is_ended(tmp_path: Path, pair: Pair) -> None:
+    async with running_gateway(tmp_path, tls_handshake_timeout_s=0.2, **pair.settings) as rig:
+        silent = await rig.connect()
+        with contextlib.suppress(ConnectionError):
+            assert await silent.rest() == b""
+        assert not rig.gateway.hub.clients
+
+
+async def test_clients_that_leave_and_early_answers_are_as_without_tls(
+    tmp_path: Path, pair: Pair, server: ModelServer
+) -> None:
+    gate = asyncio.Event()
+
+    async def wait(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await gate.wait()
+
+    server.handler = wait
+    async with running_gateway(tmp_path, body_bytes_max=1000, **pair.settings) as rig:
+        rig.serve(server)
+        early = await connect(rig.port, pair.trusting())
+        early.send(b"POST /v1/x HTTP/1.1\r\nHost: g\r\nContent-Length: 100000\r\n\r\n" + b"x" * 50_000)
+        assert (await early.answer()).status == 413
+        assert await early.rest() == b""
+        leaver = await connect(rig.port, pair.trusting())
+        leaver.send(post())
+        await until(lambda: server.seen)
+        leaver.writer.close()
+        await until(lambda: not any(endpoint.in_flight for endpoint in rig.router.endpoints()))
+        await until(lambda: not rig.gateway.hub.clients)
+        gate.set()
+
+
+async def test_an_answer_that_breaks_is_no_whole_answer_through_tls(
+    tmp_path: Path, pair: Pair, server: ModelServer
+) -> None:
+    async def broken(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        return False
+
+    server.handler = broken
+    async with running_gateway(tmp_path, **pair.settings) as rig:
+        rig.serve(server)
+        async with httpx.AsyncClient(verify=pair.trusting(), timeout=DEADLINE_S) as client:
+            with pytest.raises(httpx.RemoteProtocolError):
+                await client.post(f"https://127.0.0.1:{rig.port}/v1/x", json={"model": "m"})
+
+
+async def test_the_control_plane_of_this_machine_is_told_of_a_port_without_tls(
+    tmp_path: Path, pair: Pair, server: ModelServer
+) -> None:
+    plane = await ControlPlane().start()
+    plane.publish(table(1, server))
+    async with running_gateway(tmp_path, server_url=plane.url, **pair.settings):
+        await until(lambda: plane.reports)
+        address = plane.reports[-1].address
+        assert address is not None
+        assert address.startswith("http://127.0.0.1:")
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(f"{address}/moorage/requests/x", headers={"Authorization": "Bearer tok"})
+        assert answer.status_code == 404
+    await plane.server.stop()
+
+
+async def test_a_renewed_certificate_is_in_use_after_a_reload_and_a_bad_one_changes_nothing(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    keep_table(tmp_path, server)
+    one, two = make_pair(tmp_path, "one"), make_pair(tmp_path, "two")
+    here = Pair(tmp_path / "live.pem", tmp_path / "live.key")
+    here.certificate.write_bytes(one.certificate.read_bytes())
+    here.key.write_bytes(one.key.read_bytes())
+    async with gateway_process(tmp_path, tls_certificate=str(here.certificate), tls_key=str(here.key)) as gateway:
+        kept = await connect(gateway.port, one.trusting())
+        here.certificate.write_bytes(two.certificate.read_bytes())
+        told = await gateway.reload()
+        assert "does not belong to the certificate" in told["error"]
+        kept.send(post())
+        assert (await kept.answer()).status == 200
+        here.key.write_bytes(two.key.read_bytes())
+        assert (await gateway.reload())["error"] is None
+        renewed = await connect(gateway.port, two.trusting())
+        renewed.send(post())
+        assert (await renewed.answer()).status == 200
+        renewed.close()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await connect(gateway.port, one.trusting())
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("missing", "No such file"),
+        ("mismatched", "does not belong to the certificate"),
+        ("swapped", "holds no private key"),
+        ("garbage", "holds no certificate"),
+        ("locked", "asks for a passphrase"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused_with_what_is_wrong(tmp_path: Path, what: str, message: str) -> None:
+    good, other = make_pair(tmp_path, "good"), make_pair(tmp_path, "other")
+    garbage = tmp_path / "garbage"
+    garbage.write_text("nothing of the kind\n")
+    certificate, key = {
+        "missing": (tmp_path / "none", good.key),
+        "mismatched": (good.certificate, other.key),
+        "swapped": (good.key, good.certificate),
+        "garbage": (garbage, good.key),
+        "locked": (good.certificate, make_pair(tmp_path, "locked", b"secret").key),
+    }[what]
+    with pytest.raises(InvalidSpec, match=message):
+        tls.server_context(certificate, key)
+
+
+async def test_a_gateway_with_bad_files_ends_before_it_serves(tmp_path: Path, pair: Pair) -> None:
+    other = make_pair(tmp_path, "other")
+    settings = {"tls_certificate": str(pair.certificate), "tls_key": str(other.key)}
+    async with gateway_process(tmp_path, **settings) as gateway:
+        assert await gateway.process.wait() == 2
+        await until(lambda: gateway.said)
+        assert "does not belong to the certificate" in gateway.said[0]
