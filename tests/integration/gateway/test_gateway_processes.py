@@ -15,6 +15,11 @@ from gateway_rig import DEADLINE_S, Client, ModelServer, Seen, get, post, until
 EVENTS = 12
 
 
+async def wait_for_the_next_event() -> None:
+    """The pace of a stream."""
+    await asyncio.sleep(0.05)
+
+
 async def model(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Streams where it is asked to, and names the end."""
     if b'"stream": true' not in seen.body:
@@ -25,7 +30,7 @@ async def model(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.Stream
         event = b"data: %d\n\n" % number
         writer.write(b"%x\r\n%b\r\n" % (len(event), event))
         await writer.drain()
-        await asyncio.sleep(0.05)  # the pace of a stream, not a wait for anything
+        await wait_for_the_next_event()
     writer.write(b"0\r\n\r\n")
 
 
