@@ -137,6 +137,33 @@ def _part(name: str, options: Options, env: Mapping[str, str]) -> int:
     return _become(home, settings, name, config)
 
 
+def _gateway(options: Options, env: Mapping[str, str]) -> int:
+    """Be the gateway, or have the running one reload, or print how systemd runs it."""
+    if options.get("service"):
+        from moorage.app.service import gateway_unit
+
+        settings = _settings(options, env)
+        print(gateway_unit(env, settings), end="")
+        return 0
+    if not options.get("reload"):
+        return _part("gateway", options, env)
+    from moorage.app.reloading import reload
+
+    settings, as_json = _settings(options, env), options.get("output") == "json"
+    home, progress = Home(settings.home), Progress(quiet=as_json)
+    try:
+        done = reload(home, settings, progress)
+    finally:
+        progress.clear()
+    if as_json:
+        print(json.dumps({"url": done.url, "processes": done.processes, "restart_for_url": done.restart_for_url}))
+        return 0
+    print(f"reloaded: {done.processes} new process{'es' if done.processes != 1 else ''} at {done.url}")
+    if done.restart_for_url:
+        print("the control plane shows its former URL until `moor down --keep` and `moor up`")
+    return 0
+
+
 def _join(options: Options, env: Mapping[str, str]) -> int:
     """Join another control plane from this home, and become its agent, in the foreground."""
     from moorage.app.up import running_supervisor
@@ -179,7 +206,7 @@ _COMMANDS: Mapping[str, Callable[[Options, Mapping[str, str]], int]] = {
     "config": _config,
     "server": lambda options, env: _part("server", options, env),
     "agent": lambda options, env: _part("agent", options, env),
-    "gateway": lambda options, env: _part("gateway", options, env),
+    "gateway": _gateway,
     "join": _join,
 }
 

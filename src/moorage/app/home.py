@@ -58,6 +58,11 @@ class Home:
         """How a command on this machine reaches the API."""
         return self.root / "client.json"
 
+    @property
+    def gateway_state(self) -> Path:
+        """What the gateway keeps: its routing table, and what its master tells."""
+        return self.root / "gateway"
+
     def config(self, part: str) -> Path:
         """A part's configuration."""
         return self.root / "run" / f"{part}.json"
@@ -169,7 +174,7 @@ def write_configs(home: Home, settings: Settings) -> None:
 
 def write_client(home: Home, settings: Settings) -> None:
     """Write how commands of this machine reach the API."""
-    client = {"url": settings.api.url, "token": home.token("admin"), "gateway_url": settings.gateway.url}
+    client = {"url": settings.api.url, "token": home.token("admin"), "gateway_url": settings.gateway_url}
     write_private(home.client, json.dumps(client) + "\n")
 
 
@@ -189,7 +194,7 @@ def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, d
         "tokens": tokens,
         "machine_ttl_s": settings.machine_ttl_s,
         "heartbeat_s": settings.machine_heartbeat_s,
-        "gateway_url": settings.gateway.url,
+        "gateway_url": settings.gateway_url,
         "log": settings.log,
     }
     agent = {
@@ -215,13 +220,17 @@ def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, d
         "port": settings.gateway.port,
         "server_url": server_url,
         "token": tokens["gateway"],
-        "state_dir": str(home.root / "gateway"),
+        "state_dir": str(home.gateway_state),
         "gateway_id": machine_name(),
-        "advertise": settings.gateway.url,
+        "advertise": settings.gateway_url,
+        "processes": settings.gateway_processes,
         "allowed_origins": list(settings.gateway_allowed_origins),
         "allowed_hosts": list(settings.gateway_allowed_hosts),
         "access_log": str(settings.gateway_access_log) if settings.gateway_access_log else None,
     }
+    if settings.gateway_tls_certificate is not None:
+        gateway["tls_certificate"] = str(settings.gateway_tls_certificate)
+        gateway["tls_key"] = str(settings.gateway_tls_key)
     return {"server": server, "agent": agent, "gateway": gateway}
 
 

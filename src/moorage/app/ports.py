@@ -4,7 +4,7 @@ import os
 import socket
 from pathlib import Path
 
-from moorage.app.settings import Address
+from moorage.app.parsing import Address
 from moorage.domain.errors import InvalidSpec
 from moorage.runners.shimming import procfs
 

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -24,8 +25,8 @@ def missing(home: Home, settings: Settings) -> Iterator[tuple[str, str]]:
     if _status(settings.api.url, "/readyz") != 200:
         yield "server", f"the API at {settings.api.url}"
         return
-    if _status(settings.gateway.url, "/readyz") != 200:
-        yield "gateway", f"the gateway at {settings.gateway.url}"
+    if _status(settings.gateway_url, "/readyz") != 200:
+        yield "gateway", f"the gateway at {settings.gateway_url}"
     name = machine_name()
     state = _machine_state(settings.api.url, home.token("admin"), name)
     if state != "Ready":
@@ -50,9 +51,7 @@ def ask(
     method: str, url: str, path: str, token: str | None = None, *, body: str | None = None
 ) -> tuple[int | None, dict[str, Any]]:
     """(status, JSON body) of one request; (None, {}) when nothing answers."""
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=PROBE_TIMEOUT_S)
+    connection = _connection(url, secret=token is not None)
     limit = threading.Timer(PROBE_TIMEOUT_S, _cut, (connection,))
     limit.daemon = True
     limit.start()
@@ -71,6 +70,24 @@ def ask(
     except ValueError:
         found = {}
     return answer.status, found if isinstance(found, dict) else {}
+
+
+def _connection(url: str, *, secret: bool) -> http.client.HTTPConnection:
+    """A connection to there, not opened yet.
+
+    Args:
+        secret: what is sent is for nobody else. Whether our own gateway answers can be asked of anybody: its
+            certificate is for the names that its clients use, and this machine's address is seldom one of them.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme != "https":
+        return http.client.HTTPConnection(host, parts.port, timeout=PROBE_TIMEOUT_S)
+    context = ssl.create_default_context()
+    if not secret:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return http.client.HTTPSConnection(host, parts.port, timeout=PROBE_TIMEOUT_S, context=context)
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:

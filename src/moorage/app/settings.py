@@ -13,41 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from moorage.app import parsing
+from moorage.app.parsing import LOG_LEVELS, Address, GpuGroup
 from moorage.domain.errors import InvalidSpec
-from moorage.domain.units import format_size, parse_cpu, parse_duration, parse_size
+from moorage.domain.units import format_size, parse_duration
+from moorage.gateway.config import PROCESSES_MAX
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
 _SECRET = frozenset({"token"})
 REMEMBERED: Mapping[str, str] = {"api": "run/server.json", "gateway": "run/gateway.json"}
 """Addresses that stay as they were the last time, until somebody names others; and who knows them, under the home."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A host and port to listen on."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """How a client on this machine reaches it."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(
-            self.host, f"[{self.host}]" if ":" in self.host else self.host
-        )
-        return f"http://{host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
-class GpuGroup:
-    """GPUs declared for a machine without a driver: `8xH100:80GiB`."""
-
-    count: int
-    model: str
-    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +34,9 @@ class Settings:
     gateway: Address
     gateway_allowed_origins: tuple[str, ...]
     gateway_allowed_hosts: tuple[str, ...]
+    gateway_processes: int
+    gateway_tls_certificate: Path | None
+    gateway_tls_key: Path | None
     gateway_access_log: Path | None
     token: str | None
     url: str
@@ -86,6 +63,12 @@ class Settings:
             value = "(set, not shown)" if key in _SECRET and getattr(self, key) else self.show(key)
             rows.append({"name": variable(key), "value": value, "source": self.sources.get(key, "default")})
         return rows
+
+    @property
+    def gateway_url(self) -> str:
+        """How a client on this machine reaches the gateway."""
+        url = self.gateway.url
+        return url if self.gateway_tls_certificate is None else url.replace("http://", "https://", 1)
 
     @property
     def remembered(self) -> bool:
@@ -128,6 +111,11 @@ def load(env: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Sett
         if raw is None and key in REMEMBERED:
             raw, sources[key] = _remembered(key, home)
         values[key] = _parse(key, read, default(values) if raw is None else raw, sources[key])
+    if (values["gateway_tls_certificate"] is None) != (values["gateway_tls_key"] is None):
+        raise InvalidSpec(
+            "of MOORAGE_GATEWAY_TLS_CERTIFICATE and MOORAGE_GATEWAY_TLS_KEY only one is set",
+            remedy="set both for TLS at the gateway, or none",
+        )
     return Settings(**values, sources=sources)
 
 
@@ -192,7 +180,7 @@ def _remembered(key: str, home: Path) -> tuple[str | None, str]:
         found = json.loads(path.read_text())
         listens = found.get("api", found)
         address = str(Address(str(listens["host"]), int(listens["port"])))
-        _address(address)
+        parsing.address(address)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None, "default"  # none of ours: `moor up` writes it anew
     return address, str(path)
@@ -213,102 +201,8 @@ def _parse(key: str, read: Callable[[str], Any], raw: str, source: str) -> Any:
 
 
 def address_of(url: str) -> Address:
-    """The address in a URL of ours (`http://HOST:PORT`)."""
-    return _address(url.removeprefix("http://"))
-
-
-def _address(raw: str) -> Address:
-    host, colon, port = raw.rpartition(":")
-    if not colon or not host or not port.isdigit():
-        raise ValueError("not an address")
-    if not 1 <= int(port) <= 65535:
-        raise ValueError("the port is not between 1 and 65535")
-    return Address(host.strip("[]"), int(port))
-
-
-def _seconds(raw: str) -> float:
-    value = parse_duration(raw)
-    if not 0.05 <= value <= 86400:
-        raise ValueError("not between 0.05 and 86400 seconds")
-    return value
-
-
-def _room(raw: str) -> int | None:
-    """Bytes; None where the agent is to tell by its disk."""
-    return None if raw == "auto" else parse_size(raw)
-
-
-def _gpus(raw: str) -> tuple[GpuGroup, ...]:
-    groups = []
-    for part in filter(None, (p.strip() for p in raw.split(","))):
-        count, x, rest = part.partition("x")
-        model, colon, memory = rest.partition(":")
-        if not (x and colon and model and count.isdigit() and int(count) > 0):
-            raise ValueError(f"{part!r} is not COUNTxMODEL:MEMORY")
-        groups.append(GpuGroup(int(count), model, parse_size(memory)))
-    return tuple(groups)
-
-
-def _pairs(raw: str) -> dict[str, str]:
-    pairs = {}
-    for part in filter(None, (p.strip() for p in raw.split(","))):
-        key, equals, value = part.partition("=")
-        if not equals or not key:
-            raise ValueError(f"{part!r} is not KEY=VALUE")
-        pairs[key.strip()] = value.strip()
-    return pairs
-
-
-def _names(raw: str) -> tuple[str, ...]:
-    return tuple(p.strip() for p in raw.split(",") if p.strip())
-
-
-def _reserve(raw: str) -> dict[str, int]:
-    out = {}
-    for key, value in _pairs(raw).items():
-        if key == "cpu":
-            out["cpu_milli"] = parse_cpu(value)
-        elif key == "memory":
-            out["memory_bytes"] = parse_size(value)
-        else:
-            raise ValueError(f"{key!r} cannot be reserved")
-    return out
-
-
-def _ports(raw: str) -> tuple[int, int]:
-    low, dash, high = raw.partition("-")
-    if not (dash and low.isdigit() and high.isdigit() and 1 <= int(low) <= int(high) <= 65535):
-        raise ValueError("not LOW-HIGH with 1 <= LOW <= HIGH <= 65535")
-    return int(low), int(high)
-
-
-def _level(raw: str) -> str:
-    if raw.lower() not in LOG_LEVELS:
-        raise ValueError("no such level")
-    return raw.lower()
-
-
-def _database(raw: str) -> str:
-    if not raw.startswith(("sqlite:", "sqlite+", "postgresql:", "postgresql+", "postgres:")):
-        raise ValueError("neither SQLite nor PostgreSQL")
-    return raw
-
-
-def _engines(raw: str) -> Mapping[str, str]:
-    found = _pairs(raw)
-    if found.keys() - {"podman", "docker"}:
-        raise ValueError("not an engine that is known")
-    return found
-
-
-def _url(raw: str) -> str:
-    if not raw.startswith(("http://", "https://")):
-        raise ValueError("not an http(s) address")
-    return raw.rstrip("/")
-
-
-def _path(raw: str) -> Path:
-    return Path(raw).expanduser().absolute()
+    """The address in a URL of ours (`http://HOST:PORT` or `https://HOST:PORT`)."""
+    return parsing.address(url.removeprefix("http://").removeprefix("https://"))
 
 
 def _show(key: str, value: Any) -> Any:
@@ -329,29 +223,32 @@ def _show(key: str, value: Any) -> Any:
 
 Values = Mapping[str, Any]
 _READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
-    "home": (lambda v: "", _path),
-    "database_url": (lambda v: f"sqlite:///{v['home'] / 'moorage.db'}", _database),
-    "api": (lambda v: "127.0.0.1:7420", _address),
-    "gateway": (lambda v: "127.0.0.1:7421", _address),
-    "gateway_allowed_origins": (lambda v: "", _names),
-    "gateway_allowed_hosts": (lambda v: "", _names),
-    "gateway_access_log": (lambda v: "off", lambda raw: None if raw in ("", "off") else _path(raw)),
+    "home": (lambda v: "", parsing.path),
+    "database_url": (lambda v: f"sqlite:///{v['home'] / 'moorage.db'}", parsing.database),
+    "api": (lambda v: "127.0.0.1:7420", parsing.address),
+    "gateway": (lambda v: "127.0.0.1:7421", parsing.address),
+    "gateway_allowed_origins": (lambda v: "", parsing.names),
+    "gateway_allowed_hosts": (lambda v: "", parsing.names),
+    "gateway_access_log": (lambda v: "off", lambda raw: None if raw in ("", "off") else parsing.path(raw)),
+    "gateway_processes": (lambda v: "1", parsing.count),
+    "gateway_tls_certificate": (lambda v: "", parsing.file),
+    "gateway_tls_key": (lambda v: "", parsing.file),
     "token": (lambda v: "", lambda raw: raw or None),
-    "url": (lambda v: v["api"].url, _url),
-    "machine_ttl_s": (lambda v: "30", _seconds),
-    "machine_heartbeat_s": (lambda v: "10", _seconds),
-    "agent_gpus": (lambda v: "", _gpus),
-    "agent_labels": (lambda v: "", _pairs),
-    "agent_accepts": (lambda v: "", _names),
-    "agent_reserve": (lambda v: "", _reserve),
-    "agent_ports": (lambda v: "18000-18031", _ports),
-    "agent_engines": (lambda v: "", _engines),
-    "agent_data": (lambda v: str(v["home"] / "agent"), _path),
-    "agent_env_pass": (lambda v: "", _names),
-    "agent_logs_bytes": (lambda v: "auto", _room),
+    "url": (lambda v: v["api"].url, parsing.url),
+    "machine_ttl_s": (lambda v: "30", parsing.seconds),
+    "machine_heartbeat_s": (lambda v: "10", parsing.seconds),
+    "agent_gpus": (lambda v: "", parsing.gpus),
+    "agent_labels": (lambda v: "", parsing.pairs),
+    "agent_accepts": (lambda v: "", parsing.names),
+    "agent_reserve": (lambda v: "", parsing.reserve),
+    "agent_ports": (lambda v: "18000-18031", parsing.ports),
+    "agent_engines": (lambda v: "", parsing.engines),
+    "agent_data": (lambda v: str(v["home"] / "agent"), parsing.path),
+    "agent_env_pass": (lambda v: "", parsing.names),
+    "agent_logs_bytes": (lambda v: "auto", parsing.room),
     "agent_logs_age_s": (lambda v: "7d", parse_duration),
-    "agent_models_bytes": (lambda v: "auto", _room),
-    "log": (lambda v: "info", _level),
+    "agent_models_bytes": (lambda v: "auto", parsing.room),
+    "log": (lambda v: "info", parsing.level),
 }
 """Each setting: its default (of those read before it) and its reader, in the order they are read and shown."""
 
@@ -363,6 +260,9 @@ _ALLOWED: Mapping[str, str] = {
     "gateway_allowed_origins": "origins of web pages with commas between, such as https://chat.example; * is any",
     "gateway_allowed_hosts": "host names with commas between, such as models.example; * is any",
     "gateway_access_log": "a file, or off",
+    "gateway_processes": f"1 to {PROCESSES_MAX}: one for each CPU core that the gateway may use",
+    "gateway_tls_certificate": "a PEM file: the certificate, then those that lead to its root",
+    "gateway_tls_key": "a PEM file: the certificate's private key, without a passphrase",
     "token": "a token",
     "url": "http://HOST:PORT or https://HOST:PORT",
     "machine_ttl_s": "seconds, such as 30",

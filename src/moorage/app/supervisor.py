@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage._version import VERSION
-from moorage.app import processes
+from moorage.app import processes, reloading
 from moorage.app.home import PARTS, Home, write_private
 from moorage.app.processes import Identity
 from moorage.app.stopping import STOP_LIMIT_S, STOP_ORDER, end, left_over, revive_agent, say
@@ -118,6 +118,11 @@ class Supervisor:
                 else:
                     unfit.append((name, identity))
         for name, identity in unfit:
+            part = self.parts[name]
+            if name == "gateway" and part.identity is None and reloading.renewed(self.home, identity):
+                self._watch(part, identity, adopted=True)
+                say(f"gateway: pid {identity.pid} has new processes of this configuration and version")
+                continue
             say(f"{name}: pid {identity.pid} was started from another configuration or version; replacing it")
             end(identity, name, keep=True, limit_s=STOP_LIMIT_S[name])
         self.save()

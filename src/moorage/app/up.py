@@ -9,12 +9,14 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from moorage.app import disk, ports, processes, readiness
 from moorage.app.home import PARTS, Home, write_configs, write_private
+from moorage.app.parsing import Address
 from moorage.app.processes import Identity
-from moorage.app.settings import Address, Settings, address_of
+from moorage.app.settings import Settings, address_of
 from moorage.app.stopping import STOP_LIMIT_S, STOP_ORDER, end, left_over, model_servers_live, revive_agent
 from moorage.app.supervisor import REMOVED, Part, Supervisor
 from moorage.cli.progress import Progress
@@ -115,7 +117,7 @@ def up(home: Home, settings: Settings, progress: Progress, *, timeout_s: float) 
             raise
         finally:
             progress.clear()
-        return Up(already=_mark_ready(home, running, progress), url=settings.api.url, gateway_url=settings.gateway.url)
+        return Up(already=_mark_ready(home, running, progress), url=settings.api.url, gateway_url=settings.gateway_url)
 
 
 def down(home: Home, progress: Progress, *, keep: bool) -> bool:
@@ -215,7 +217,22 @@ def _as_running(home: Home, settings: Settings) -> Settings:
                 f"already up with its {name} on {address}, not on {wanted}",
                 remedy="run `moor down --keep` first; model servers live on and are adopted by the next `moor up`",
             )
-    return replace(settings, api=api, gateway=gateway)
+    return _with_its_tls(home, replace(settings, api=api, gateway=gateway))
+
+
+def _with_its_tls(home: Home, settings: Settings) -> Settings:
+    """The settings with the certificate that the running gateway has."""
+    try:
+        running = json.loads(home.config("gateway").read_text())
+        certificate, key = (Path(running[k]) if running.get(k) else None for k in ("tls_certificate", "tls_key"))
+    except (OSError, ValueError, AttributeError):
+        return settings
+    if settings.gateway_tls_certificate is not None and certificate is None:
+        raise Conflict(
+            f"already up with its gateway at {settings.gateway.url}, without TLS",
+            remedy="`moor gateway --reload` takes the certificate up; nothing that runs is cut",
+        )
+    return replace(settings, gateway_tls_certificate=certificate, gateway_tls_key=key)
 
 
 def _check_ports(home: Home, settings: Settings) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from moorage.agent.config import from_mapping
 from moorage.app.home import Home, part_configs
+from moorage.app.parsing import Address
 from moorage.app.ports import require_apart
-from moorage.app.settings import Address, address_of, load
+from moorage.app.settings import address_of, load
 from moorage.app.showing import effective
 from moorage.domain.errors import InvalidSpec
 from moorage.gateway.config import GatewayConfig
@@ -208,3 +209,34 @@ def test_what_the_gateway_allows_reaches_its_configuration(tmp_path: Path):
     assert gateway["allowed_origins"] == ["https://chat.example", "*"]
     assert gateway["allowed_hosts"] == ["models.example"]
     assert GatewayConfig.from_mapping(gateway).allowed_hosts == ("models.example",)
+
+
+def test_processes_and_tls_reach_the_gateway_and_everybody_who_names_it(tmp_path: Path):
+    (tmp_path / "tokens").mkdir()
+    (tmp_path / "config.toml").write_text("gateway_processes = 4\n")
+    env = {
+        "MOORAGE_HOME": str(tmp_path),
+        "MOORAGE_GATEWAY_TLS_CERTIFICATE": str(tmp_path / "c.pem"),
+        "MOORAGE_GATEWAY_TLS_KEY": str(tmp_path / "k.pem"),
+    }
+    settings = load(env)
+    configs = part_configs(Home(tmp_path), settings, settings.api.url)
+    gateway = GatewayConfig.from_mapping(configs["gateway"])
+    assert gateway.processes == 4
+    assert (gateway.tls_certificate, gateway.tls_key) == (tmp_path / "c.pem", tmp_path / "k.pem")
+    assert settings.gateway_url == gateway.advertise == configs["server"]["gateway_url"] == "https://127.0.0.1:7421"
+    assert address_of(settings.gateway_url) == settings.gateway
+    shown = {row["name"]: row for row in settings.to_wire()}
+    assert shown["MOORAGE_GATEWAY_PROCESSES"]["value"] == "4"
+    assert shown["MOORAGE_GATEWAY_TLS_KEY"]["value"] == str(tmp_path / "k.pem")
+
+
+@pytest.mark.parametrize("wrong", ["0", "257", "-1", "two", "1.5"])
+def test_a_number_of_processes_that_makes_no_sense_is_refused(tmp_path: Path, wrong: str):
+    with pytest.raises(InvalidSpec, match="MOORAGE_GATEWAY_PROCESSES"):
+        load({"MOORAGE_HOME": str(tmp_path), "MOORAGE_GATEWAY_PROCESSES": wrong})
+
+
+def test_a_certificate_without_its_key_is_refused_before_anything_starts(tmp_path: Path):
+    with pytest.raises(InvalidSpec, match="only one is set"):
+        load({"MOORAGE_HOME": str(tmp_path), "MOORAGE_GATEWAY_TLS_CERTIFICATE": "/c.pem"})

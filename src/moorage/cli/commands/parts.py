@@ -103,9 +103,22 @@ def join(env: Any, /, **options: Any) -> None:
     become(env, "join", **options)
 
 
-@click.command(epilog="\b\nExample:\n  moor gateway --gateway-port 8421")
+@click.command(
+    epilog="\b\nExamples:\n  moor gateway --gateway-port 8421\n"
+    "  moor gateway --reload      # new settings, certificate or release; no connection is dropped\n"
+    "  moor gateway --service > /etc/systemd/system/moorage-gateway.service"
+)
 @gateway_port
+@click.option("--reload", is_flag=True, help="Have the running gateway of this home take up the settings of now.")
+@click.option("--service", is_flag=True, help="Print a systemd unit that runs the gateway with the settings of now.")
+@output
 @click.pass_obj
 def gateway(env: Any, /, **options: Any) -> None:
-    """Run only the gateway, in the foreground."""
+    """Run only the gateway, in the foreground.
+
+    With --reload: new processes take over from those that run (of `moor up` or `moor gateway`), which finish what they
+    have begun. It waits until they have ended; if the new ones cannot start, the old ones stay.
+    """
+    if options["reload"] and options["service"]:
+        raise click.UsageError("--reload and --service are two different things")
     become(env, "gateway", **options)

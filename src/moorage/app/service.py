@@ -1,0 +1,51 @@
+"""The text of a systemd unit for a gateway that runs alone. Called by `commands`."""
+
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from moorage.app.settings import Settings
+
+_STOP_S = 75
+"""What runs may take a minute; the rest is for the ends of processes."""
+_CARRIED = ("MOORAGE_HOME", "MOORAGE_URL", "MOORAGE_GATEWAY")
+"""How variables begin that go into the unit; a token is a secret, which anybody may read there."""
+
+
+def gateway_unit(env: Mapping[str, str], settings: Settings) -> str:
+    """A unit that runs `moor gateway` with the settings of this environment."""
+    moor = Path(sys.executable).with_name("moor")
+    command = shlex.quote(str(moor)) if moor.exists() else f"{shlex.quote(sys.executable)} -P -m moorage.cli.main"
+    variables = {k: v for k, v in sorted(env.items()) if k.startswith(_CARRIED) and v}
+    variables["MOORAGE_HOME"] = str(settings.home)
+    lines = "\n".join(f"Environment={_quoted(f'{name}={value}')}" for name, value in sorted(variables.items()))
+    return f"""\
+[Unit]
+Description=Moorage gateway
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Type=exec
+{lines}
+# A token of the control plane goes into a file that only root reads: MOORAGE_TOKEN=...
+EnvironmentFile=-/etc/moorage/gateway.env
+ExecStart={command} gateway
+# New processes take over and no connection is dropped: after a new release, certificate or setting.
+ExecReload={command} gateway --reload
+# The master alone is told to end; it ends its processes once they have finished what runs.
+KillMode=mixed
+TimeoutStopSec={_STOP_S}
+Restart=always
+RestartSec=1
+LimitNOFILE=1048576
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _quoted(text: str) -> str:
+    """As systemd reads it: in quotes, with its own signs escaped."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
