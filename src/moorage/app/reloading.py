@@ -142,9 +142,9 @@ def _await_ends(home: Home, master: Identity, progress: Progress, drain_s: float
 
 def _waited_for(retiring: list[dict[str, int]], left_s: float) -> str:
     left, many = sum(each["left"] for each in retiring), len(retiring)
-    connections = f"{left} connection{'s' if left != 1 else ''}"
+    connections = f"{left} connection{'s' if left != 1 else ''} of " if left else ""
     former = f"{many} former process{'es' if many != 1 else ''}"
-    return f"new processes serve; waiting for {connections} of {former} to end, for at most {left_s:.0f} s"
+    return f"new processes serve; waiting for {connections}{former} to end, for at most {left_s:.0f} s"
 
 
 def _require_alive(home: Home, master: Identity) -> None:

@@ -59,4 +59,6 @@ def _not_accepted(certificate: Path, key: Path, error: Exception) -> InvalidSpec
 
 
 def _unusable(setting: str, path: Path, why: str) -> InvalidSpec:
-    return InvalidSpec(f"gateway: {setting} {path} cannot be used: {why}", remedy="give PEM files, then reload")
+    return InvalidSpec(
+        f"gateway: {setting} {path} cannot be used: {why}", remedy="give a PEM file that this user may read"
+    )

@@ -1,0 +1,97 @@
+"""`moor gateway --reload`: new processes with the settings of now, and what is said when they cannot start."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PATIENCE_S = 90.0
+
+
+def command(**options: Any) -> list[str]:
+    return [sys.executable, "-P", "-m", "moorage.app.commands", "gateway", json.dumps(options)]
+
+
+def told(home: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((home / "gateway" / "master.json").read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("MOORAGE_")}
+    # its control plane does not answer, which keeps no gateway from serving
+    return plain | {
+        "MOORAGE_HOME": str(tmp_path),
+        "MOORAGE_GATEWAY": f"127.0.0.1:{port}",
+        "MOORAGE_URL": "http://127.0.0.1:9",
+    }
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, env: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    log = (tmp_path / "gateway.log").open("wb")
+    running = subprocess.Popen(command(), env=env, stderr=log, stdin=subprocess.DEVNULL)
+    deadline = time.monotonic() + PATIENCE_S
+    while told(tmp_path).get("state") != "serving":
+        assert running.poll() is None, (tmp_path / "gateway.log").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    yield running
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(PATIENCE_S) == 0
+
+
+def reload(env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    words = command(reload=True, output="json")
+    return subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+
+
+def test_settings_of_now_are_taken_up_and_bad_ones_leave_all_as_it_was(
+    tmp_path: Path, env: dict[str, str], gateway: "subprocess.Popen[bytes]"
+) -> None:
+    before = told(tmp_path)
+    done = reload(env | {"MOORAGE_GATEWAY_PROCESSES": "2"})
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["processes"] == 2
+    after = told(tmp_path)
+    assert after["identity"]["pid"] == before["identity"]["pid"] == gateway.pid
+    assert not set(after["workers"]) & set(before["workers"])
+    config = (tmp_path / "run" / "gateway.json").read_text()
+    nowhere = {"MOORAGE_GATEWAY_TLS_CERTIFICATE": "/nowhere.pem", "MOORAGE_GATEWAY_TLS_KEY": "/nowhere.pem"}
+    failed = reload(env | nowhere)
+    assert failed.returncode != 0
+    assert "/nowhere.pem" in failed.stderr
+    assert told(tmp_path)["workers"] == after["workers"]
+    assert (tmp_path / "run" / "gateway.json").read_text() == config, "the next start is not spoilt either"
+
+
+def test_with_nothing_to_reload_that_is_said(tmp_path: Path, env: dict[str, str]) -> None:
+    failed = reload(env)
+    assert failed.returncode != 0
+    assert "no gateway" in failed.stderr
+    assert "moor up" in failed.stderr
+
+
+def test_the_unit_for_systemd_has_the_settings_and_no_secret(tmp_path: Path, env: dict[str, str]) -> None:
+    given = env | {"MOORAGE_TOKEN": "a-secret", "MOORAGE_GATEWAY_PROCESSES": "3"}
+    done = subprocess.run(command(service=True), env=given, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert 'Environment="MOORAGE_GATEWAY_PROCESSES=3"' in lines
+    assert f'Environment="MOORAGE_HOME={tmp_path}"' in lines
+    assert "KillMode=mixed" in lines
+    assert any(line.startswith("ExecReload=") and line.endswith("gateway --reload") for line in lines)
+    assert "a-secret" not in done.stdout
