@@ -41,15 +41,19 @@ def env(tmp_path: Path) -> dict[str, str]:
     }
 
 
+def wait_until_it_serves(directory: Path, running: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while told(directory).get("state") != "serving":
+        assert running.poll() is None, (directory / "gateway.log").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.fixture
 def gateway(tmp_path: Path, env: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
     log = (tmp_path / "gateway.log").open("wb")
     running = subprocess.Popen(command(), env=env, stderr=log, stdin=subprocess.DEVNULL)
-    deadline = time.monotonic() + PATIENCE_S
-    while told(tmp_path).get("state") != "serving":
-        assert running.poll() is None, (tmp_path / "gateway.log").read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until_it_serves(tmp_path, running)
     yield running
     running.send_signal(signal.SIGTERM)
     assert running.wait(PATIENCE_S) == 0
