@@ -152,9 +152,11 @@ class Master:
     # --- starting ------------------------------------------------------------------------------------------------
 
     def _start_all(self, into: dict[int, Worker]) -> None:
-        config = self._pending[0] if self._pending is not None else self._config
+        reload = self._pending
+        config = reload[0] if reload is not None else self._config
         for slot in range(config.processes):
-            self._start(into, slot)
+            if self._pending is reload:  # no earlier one has made the reload fail
+                self._start(into, slot)
 
     def _start(self, into: dict[int, Worker], slot: int) -> None:
         reload = self._pending if into is self._new else None
