@@ -88,7 +88,7 @@ class HeldStream:
     def respond(self, head: ResponseHead, body: bytes) -> None:
         """The answer's head came, with a part of its body."""
         data = self._data(body)
-        if head.status == 200 and b"text/event-stream" in head.head.lower():
+        if head.status == 200 and head.events:
             self._client.goes_on(head)
             self._pass(data)
         else:

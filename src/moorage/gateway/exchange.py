@@ -91,9 +91,8 @@ class Exchange(asyncio.Protocol):
         self.endpoint: EndpointState | None = None
         self.target: TargetState | None = None
         self.tenant = ""
-        self.key_name = ""
-        """of the key that was shown; the tenant is its uid"""
         """whose request it is (a key's uid), from before its arrival at the core until its end"""
+        self.key_name = ""
         self.upstream: UpstreamConnection | None = None
         self.copy: Copy | None = None
         self.watch: StreamWatch | None = None
@@ -157,10 +156,10 @@ class Exchange(asyncio.Protocol):
         self._closes = self._unframed or self._phase == BODY or self._last()
         target = self.target
         if target is not None and target.revision.comparison is not None:
-            self.watch = watch_of(own)
+            self.watch = watch_of(head)
             if self.watch is not None:
                 self.watch.feed(body, self.first_at)
-        if b"text/event-stream" in own:
+        if head.events:
             self.stream = self.hub.counts.watch_stream(self)
             if body:
                 self.stream.feed(body)

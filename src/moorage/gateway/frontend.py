@@ -339,7 +339,7 @@ class ClientConnection(Intake):
         self._closes = True
         target = self.target
         if target is not None and target.revision.comparison is not None:
-            self.watch = watch_of(head.head)
+            self.watch = watch_of(head)
         self.stream = self.hub.counts.watch_stream(self)
 
     def end_without_stream(self, status: int) -> None:

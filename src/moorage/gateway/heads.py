@@ -67,7 +67,7 @@ class RequestHead(NamedTuple):
 class ResponseHead(NamedTuple):
     """An upstream's head. `length`: bytes of the body, -1 chunked, -2 until the connection closes.
 
-    `upgrade`: the protocol to which it says that it switches.
+    `upgrade`: the protocol to which it says that it switches; `events`: its body is a stream of server-sent events.
     """
 
     status: int
@@ -75,6 +75,7 @@ class ResponseHead(NamedTuple):
     length: int
     keep_alive: bool
     upgrade: bytes = b""
+    events: bool = False
 
     def unchunked(self) -> bytes:
         """The head for a client that knows no chunks."""
@@ -278,4 +279,5 @@ def _response(line: _StatusLine, raw: bytes, start: int, fields: Fields) -> Resp
         length = 0
     keep_alive = b"close" not in words and (not line.http10 or b"keep-alive" in words)
     upgrade = b"" if asks is None else asks.upgrade
-    return _new(ResponseHead, (status, line.line + lines, length, keep_alive, upgrade))
+    events = b"text/event-stream" in lines.lower()
+    return _new(ResponseHead, (status, line.line + lines, length, keep_alive, upgrade, events))

@@ -81,7 +81,6 @@ class Hub:
         self.clients: set[ClientConnection] = set()
         self.copies: set[Copy] = set()
         self.counts = Counts(self.time, config.records_max)
-        self.ring = self.counts.ring
         if config.access_log is not None:
             self.counts.access = AccessLog(
                 config.access_log, bytes_max=config.access_log_bytes, keep=config.access_log_keep, log=log

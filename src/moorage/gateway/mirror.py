@@ -155,7 +155,7 @@ class Copy:
         """The answer's head came, with a part of its body."""
         self._status = head.status
         self._first_at = self.hub.time()
-        self._watch = watch_of(head.head)
+        self._watch = watch_of(head)
         self.forward(body)
 
     def forward(self, data: bytes) -> None:

@@ -7,6 +7,7 @@ Called by `exchange` and `mirror`, and only for endpoints whose revisions are be
 import re
 
 from moorage.decide.serving.routes import RevisionState
+from moorage.gateway.heads import ResponseHead
 
 _EVENT = b"\ndata:"
 _USAGE = re.compile(rb'"(?:completion_tokens|output_tokens)"\s*:\s*(\d{1,12})')
@@ -49,9 +50,9 @@ class StreamWatch:
         return _ERROR.search(self._tail) is not None
 
 
-def watch_of(head: bytes) -> StreamWatch | None:
+def watch_of(head: ResponseHead) -> StreamWatch | None:
     """What watches the answer of this head; None when it is no stream of events."""
-    return StreamWatch() if b"text/event-stream" in head.lower() else None
+    return StreamWatch() if head.events else None
 
 
 def compare(

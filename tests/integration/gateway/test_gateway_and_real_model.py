@@ -60,7 +60,7 @@ async def test_a_real_model_answers_streams_and_is_counted(rig: Rig, port: int) 
         whole = await client.chat.completions.create(model="chat", messages=ASKED, max_tokens=8, temperature=0)
         assert whole.choices[0].message.content
         assert whole.usage is not None
-        told = rig.gateway.hub.ring.find((whole._request_id or "").encode())
+        told = rig.gateway.hub.counts.ring.find((whole._request_id or "").encode())
         assert told is not None
         assert told.tokens == (whole.usage.prompt_tokens, whole.usage.completion_tokens, False)
 
@@ -76,7 +76,7 @@ async def test_a_real_model_answers_streams_and_is_counted(rig: Rig, port: int) 
         text = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
         assert text == whole.choices[0].message.content, "the same request, the same words"
         usage = next(part.usage for part in parts if part.usage)
-        ring = rig.gateway.hub.ring
+        ring = rig.gateway.hub.counts.ring
         await until(lambda: ring.find(stream.response.headers["x-request-id"].encode()) is not None)
         told = ring.find(stream.response.headers["x-request-id"].encode())
         assert told is not None

@@ -33,7 +33,7 @@ async def test_an_answer_without_length_ends_with_a_close_when_it_is_whole_and_w
     begun.set()
     with pytest.raises(ConnectionResetError):
         await client.rest()
-    assert rig.gateway.hub.ring.find(b"cut-2").outcome == "cut"
+    assert rig.gateway.hub.counts.ring.find(b"cut-2").outcome == "cut"
 
 
 @pytest.mark.parametrize("path", ["/v1/x", "/endpoints/m/x"])

@@ -243,7 +243,7 @@ async def test_a_replica_that_dies_in_the_middle_never_looks_like_a_clean_end(
     rest = await client.rest()
     assert b"part" in rest
     assert not rest.endswith(b"0\r\n\r\n")
-    assert rig.gateway.hub.ring.find(b"cut-1").outcome == "cut"
+    assert rig.gateway.hub.counts.ring.find(b"cut-1").outcome == "cut"
     assert rig.router.find("m").in_flight == 0
 
 
@@ -261,7 +261,7 @@ async def test_a_client_that_leaves_cancels_its_request_at_the_replica(rig: Rig,
     client.close()
     await until(lambda: server.closed == 1, "the replica saw the close")
     assert rig.router.find("m").in_flight == 0
-    assert rig.gateway.hub.ring.find(b"gone-1").outcome == "client_gone"
+    assert rig.gateway.hub.counts.ring.find(b"gone-1").outcome == "client_gone"
 
 
 async def test_a_held_client_that_leaves_is_forgotten(rig: Rig, server: ModelServer) -> None:

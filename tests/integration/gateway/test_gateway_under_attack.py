@@ -126,8 +126,8 @@ async def test_an_answer_that_begins_and_hangs_is_cut_at_its_time(rig: Rig, serv
     client.send(post(extra="X-Request-Id: hung\r\n"))
     assert (await client.head()).headers["content-length"] == "100"
     assert await client.rest() == b"half", "and the end comes before the length is reached"
-    await until(lambda: rig.gateway.hub.ring.find(b"hung") is not None)
-    assert rig.gateway.hub.ring.find(b"hung").outcome == "cut"  # type: ignore[union-attr]
+    await until(lambda: rig.gateway.hub.counts.ring.find(b"hung") is not None)
+    assert rig.gateway.hub.counts.ring.find(b"hung").outcome == "cut"  # type: ignore[union-attr]
     await until(lambda: server.closed == 1)
     client.close()
 

@@ -285,7 +285,7 @@ def test_an_answer_that_is_not_whole_cannot_be_taken_for_a_whole_one(name: str) 
     assert answers(client.got) == []
     assert client.wire.closing
     world.close()
-    record = world.hub.ring.find(b"cut")
+    record = world.hub.counts.ring.find(b"cut")
     assert record is not None
     assert record.outcome == "cut"
     assert world.left_over() == []
