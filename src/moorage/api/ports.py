@@ -187,8 +187,12 @@ class Machines(Protocol):
 class Gateways(Protocol):
     """What gateways say and ask."""
 
-    async def table(self, incarnation: str | None, after: int, wait_s: float) -> RoutingTable | None:
-        """The table once it is newer than (`incarnation`, `after`), or None when `wait_s` seconds passed first."""
+    async def table(self, incarnation: str | None, after: int, wait_s: float, access: int = 0) -> RoutingTable | None:
+        """The table once it is newer than (`incarnation`, `after`), or None when `wait_s` seconds passed first.
+
+        Args:
+            access: number of the rules that the gateway has of this incarnation: the table leaves them out.
+        """
         ...
 
     async def report(self, message: GatewayReport) -> GatewayReportAnswer:

@@ -244,20 +244,25 @@ class Publisher:
         async with self._changed:
             self._changed.notify_all()
 
-    async def table(self, incarnation: str | None, after: int, wait_s: float) -> RoutingTable | None:
-        """The newest table, or None when nothing newer came within `wait_s` seconds."""
+    async def table(self, incarnation: str | None, after: int, wait_s: float, access: int = 0) -> RoutingTable | None:
+        """The newest table, or None when nothing newer came within `wait_s` seconds.
+
+        Args:
+            access: number of the rules that the gateway has of this incarnation: the table leaves them out.
+        """
         if not self._news(incarnation, after):
             try:
                 async with asyncio.timeout(wait_s), self._changed:
                     await self._changed.wait_for(lambda: self._news(incarnation, after))
             except TimeoutError:
                 return None
+        rules = self._access.published(self._number)
         return RoutingTable(
             incarnation=self._incarnation,
             number=self._number,
             lease_s=LEASE_S,
             endpoints=tuple(self._routes.values()),
-            access=self._access.published(self._number),
+            access=None if incarnation == self._incarnation and access == rules.number else rules,
             bindings=self._bindings.published({(r.namespace, r.name): r for r in self._routes.values()}),
         )
 

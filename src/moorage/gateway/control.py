@@ -151,6 +151,7 @@ class ControlLink:
         params: dict[str, Any] = {"after": known.number if known else 0, "wait_s": POLL_S if self._up else 0}
         if known:
             params["incarnation"] = known.incarnation
+            params["access"] = self._access.number if self._access is not None else 0
         self._stuck.clear()
         request = asyncio.ensure_future(
             client.get(f"{_API}/table", params=params, timeout=httpx.Timeout(5.0, read=POLL_S + _POLL_MARGIN_S))

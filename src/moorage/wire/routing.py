@@ -198,21 +198,6 @@ class Slice(Message):
     share: int
 
 
-class Usage(Message):
-    """What was used on one day (UTC) through this incarnation of this gateway: sums, so the last one wins."""
-
-    key: str = ""
-    """uid; empty: without a key"""
-    namespace: str = "default"
-    endpoint: str
-    day: str
-    """2026-01-31"""
-    requests: int = 0
-    refused: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
 class EndpointActivity(Message):
     """What a gateway sees at one endpoint now."""
 
@@ -264,11 +249,8 @@ class GatewayReport(Message):
     """of the comparisons under way, those that changed since the last report that was answered"""
     address: str | None = None
     """`host:port` or a URL at which `/moorage/…` is answered for all processes of this gateway"""
-    access_number: int = 0
     wants: tuple[SliceWant, ...] = ()
     """of every limit that it has a share of or needs one of"""
-    usage: tuple[Usage, ...] = ()
-    """that changed since the last report that was answered"""
     sequence: int = 0
     """rises by one with each report of this incarnation; one that comes after a later one moves no slice"""
     slices_epoch: str = ""

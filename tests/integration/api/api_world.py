@@ -144,7 +144,7 @@ class FakeGateways:
     seen: list[GatewayReport] = field(default_factory=list)
     answer: RoutingTable | None = None
 
-    async def table(self, incarnation: str | None, after: int, wait_s: float) -> RoutingTable | None:
+    async def table(self, incarnation: str | None, after: int, wait_s: float, access: int = 0) -> RoutingTable | None:
         return self.answer
 
     async def report(self, message: GatewayReport) -> GatewayReportAnswer:

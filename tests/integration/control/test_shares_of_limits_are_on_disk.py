@@ -195,6 +195,17 @@ async def test_a_quota_of_requests_is_published_at_once_shared_out_and_shown_wit
         return [(r.namespace, r.limits.requests_per_minute) for r in rules] == [("research", 6)]
 
     await until(published, "gateways are told of the quota")
+    table = await plane.publisher.table(None, -1, 0.0)
+    assert table is not None
+    assert table.access is not None
+    rules = table.access.number
+    again = await plane.publisher.table(table.incarnation, -1, 0.0, rules)
+    assert again is not None
+    assert again.access is None  # that gateway has these rules
+    for incarnation, number in ((table.incarnation, rules - 1), ("another", rules)):
+        told_anew = await plane.publisher.table(incarnation, -1, 0.0, number)
+        assert told_anew is not None
+        assert told_anew.access == table.access
     report = GatewayReport(
         gateway="g-1",
         incarnation="i-1",

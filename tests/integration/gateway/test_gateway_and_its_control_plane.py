@@ -14,7 +14,7 @@ import pytest
 from gateway_rig import DEADLINE_S, ModelServer, Seen, get, post, reply, running_gateway, until
 
 from moorage.gateway.control import Backoff
-from moorage.wire.routing import EndpointRoute, GatewayReport, RoutingTable, Target
+from moorage.wire.routing import Access, EndpointRoute, GatewayReport, NamespaceRule, RoutingTable, Target
 
 
 @dataclass
@@ -268,3 +268,17 @@ async def test_bad_settings_end_the_process_with_what_to_do(
     _, stderr = await process.communicate()
     assert process.returncode == 2
     assert message in stderr.decode()
+
+
+async def test_rules_that_a_gateway_has_are_left_out_of_tables_and_stay_in_force(
+    tmp_path: Path, plane: ControlPlane, server: ModelServer
+) -> None:
+    required = Access(number=7, namespaces=(NamespaceRule(namespace="default", keys="required"),))
+    plane.publish(table(3, server).model_copy(update={"access": required}))
+    async with running_gateway(tmp_path, server_url=plane.url) as rig:
+        await until(lambda: plane.polls and plane.polls[-1].get("access") == "7", "it says which rules it has")
+        plane.publish(table(4, server))
+        await until(lambda: plane.reports and plane.reports[-1].table_number == 4)
+        assert (await rig.ask(post())).status == 401
+    kept = RoutingTable.model_validate_json((tmp_path / "routing-table.json").read_bytes())
+    assert (kept.number, kept.access) == (4, required)

@@ -18,14 +18,16 @@ MESSAGES = (RoutingTable, GatewayReport, GatewayReportAnswer, RequestRecord)
 
 @router.get("/routing/table", openapi_extra=described(None, RoutingTable))
 async def table(
+    *,
     request: Request,
     deps: Deps,
     incarnation: str | None = None,
     after: int = -1,
+    access: int = 0,
     wait_s: Annotated[float, Query(ge=0)] = 0.0,
 ) -> Response:
     """Long-poll for a table newer than (incarnation, after); 204 when there is none within `wait_s` seconds."""
-    waiting = deps.gateways.table(incarnation, after, min(wait_s, deps.settings.wait_s_max))
+    waiting = deps.gateways.table(incarnation, after, min(wait_s, deps.settings.wait_s_max), access)
     return write(await while_connected(request, deps.closing, waiting))
 
 
