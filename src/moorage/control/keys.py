@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from moorage.control.carrying import Answer, Carrier
+from moorage.control.reading import missing
 from moorage.control.views import JsonObject, head, iso
 from moorage.decide import keys
 from moorage.decide.decision import Ids, Outcome
-from moorage.domain.errors import Conflict, NotFound
+from moorage.domain.errors import Conflict
 from moorage.domain.ids import check_name
 from moorage.domain.nouns import Key
 from moorage.domain.states import KeyState
@@ -124,7 +125,7 @@ class Keys:
             found = await self._store.find(Key, namespace=ns, limit=1, **where)
             if found:
                 return found[0]
-        raise NotFound(f"there is no key {ns}/{name}", remedy="list those there are", target=f"Key {ns}/{name}")
+        raise missing(Key, ns, name)
 
 
 def key_object(row: Key, now: float) -> JsonObject:

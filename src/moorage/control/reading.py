@@ -23,7 +23,7 @@ from moorage.decide.scheduling.order import ordered
 from moorage.decide.scheduling.snapshot import SchedulingSnapshot
 from moorage.decide.serving.snapshot import Demand
 from moorage.domain.errors import NotFound
-from moorage.domain.nouns import Deployment, Endpoint, Machine, Noun, Operation, Replica, Revision, Run, Worker
+from moorage.domain.nouns import Deployment, Endpoint, Key, Machine, Noun, Operation, Replica, Revision, Run, Worker
 from moorage.domain.states import RunState, WorkerState
 from moorage.ports import Clock, Store
 
@@ -36,6 +36,7 @@ _SEEN_WITH: Mapping[type[Noun], str] = {
     Operation: "see what there is with `moor operations list`",
     Machine: "see what there is with `moor ls machines`",
     Endpoint: "see what there is with `moor endpoint ls --all`",
+    Key: "see what there is with `moor keys ls`",
 }
 """How to see what there is, of the kinds that a plain `moor ls` does not list."""
 
@@ -199,6 +200,17 @@ class Reader:
         if name is not None and not rows:
             rows = [r for r in await self._store.tombstones(kind, namespace) if r["uid"] == name]
         return [tombstone_object(r) for r in sorted(rows, key=lambda r: (r["at"], r["uid"]))]
+
+    async def tombstone(self, kind: type[Noun], namespace: str, name: str) -> JsonObject:
+        """What is left of the object last deleted under that name or uid.
+
+        Raises:
+            NotFound: none was.
+        """
+        gone = await self.tombstones(kind, namespace, name)
+        if not gone:
+            raise missing(kind, namespace, name)
+        return gone[-1]
 
     async def history(
         self,

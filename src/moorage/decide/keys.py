@@ -50,11 +50,13 @@ def change(
     fields = {k: v for k, v in asked.items() if v is not None and v != _plain(getattr(row, k))}
     if not fields:
         return Outcome(None, {"id": row.uid})
-    if "limits" in fields:
-        why = reason("key.limited", limits=told(fields["limits"]) or "none", by=actor)
+    limited = told(fields["limits"]) or "none" if "limits" in fields else None
+    if limited is not None and len(fields) == 1:
+        why = reason("key.limited", limits=limited, by=actor)
     else:
         opens = ", ".join(fields["endpoints"]) or "all" if "endpoints" in fields else None
-        why = reason("key.set", endpoints=opens, description=fields.get("description") or None, by=actor)
+        words = fields.get("description") or None
+        why = reason("key.set", endpoints=opens, limits=limited, description=words, by=actor)
     update = Update("Key", row.uid, row.version, fields=fields, reason=why)
     return Outcome(Change((update,), actor), {"id": row.uid})
 

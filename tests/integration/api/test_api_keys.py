@@ -63,3 +63,19 @@ async def test_a_revoked_key_stays_revoked_and_takes_no_limits(world: World) -> 
 async def test_what_no_key_can_have_is_refused(world: World) -> None:
     for body in ({"limits": {"in_flight": 0}}, {"expires_in_s": -1}, {"endpoint": ["x"]}, {"name": "No Name"}):
         assert (await create(world, **body)).status == 422
+
+
+async def test_history_tells_all_that_a_change_of_a_key_changed(world: World) -> None:
+    made = await create(world, endpoints=["chat"])
+    for body in ({"limits": {"in_flight": 2}}, {"limits": {"in_flight": 3}, "endpoints": ["embed"]}):
+        assert (await world.admin.ask("PATCH", f"{KEYS}/app", body=body)).status == 200
+    told = [(line.reason.code, line.reason.message) async for line in _told(world, made.json["id"]) if line.reason]
+    assert [code for code, _ in told] == ["key.issued", "key.limited", "key.set"]
+    assert "embed" in told[-1][1]
+    assert "in_flight 3" in told[-1][1]
+
+
+async def test_a_key_that_is_not_there_is_said_with_what_lists_those_there_are(world: World) -> None:
+    answer = await world.admin.get(f"{KEYS}/nothing")
+    assert answer.status == 404
+    assert "moor keys ls" in answer.json["remedy"]

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
 from moorage.api.queries import After, CreateOnly, Deleted, HistoryLimit, Paged, check_address
-from moorage.control.reading import HISTORY_MAX, missing
+from moorage.control.reading import HISTORY_MAX
 from moorage.domain.errors import InvalidSpec
 from moorage.domain.nouns import Deployment
 from moorage.wire.fields import ReplicaCount
@@ -46,10 +46,7 @@ async def get_deployment(ns: Namespace, name: str, deps: Deps, deleted: Deleted 
     """One deployment; with `deleted`, what is left of the one last deleted under that name or uid."""
     if not deleted:
         return json_response(await deps.reader.deployment(ns, name))
-    gone = await deps.reader.tombstones(Deployment, ns, name)
-    if not gone:
-        raise missing(Deployment, ns, name)
-    return json_response(gone[-1])
+    return json_response(await deps.reader.tombstone(Deployment, ns, name))
 
 
 @router.put("/{name}")

@@ -8,7 +8,7 @@ from moorage.api.bodies import described, read
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
 from moorage.api.queries import After, CreateOnly, Deleted, HistoryLimit, Paged, check_address
-from moorage.control.reading import HISTORY_MAX, missing
+from moorage.control.reading import HISTORY_MAX
 from moorage.domain.ids import check_name
 from moorage.domain.nouns import Endpoint
 from moorage.wire.endpoint import BindBody
@@ -36,10 +36,7 @@ async def get_endpoint(ns: Namespace, name: str, deps: Deps, deleted: Deleted = 
     """One endpoint, or a deployment's own; with `deleted`, what is left of the one last deleted under that name."""
     if not deleted:
         return json_response(await deps.endpoints.get(ns, name))
-    gone = await deps.reader.tombstones(Endpoint, ns, name)
-    if not gone:
-        raise missing(Endpoint, ns, name)
-    return json_response(gone[-1])
+    return json_response(await deps.reader.tombstone(Endpoint, ns, name))
 
 
 @router.put("/{name}")

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
 from moorage.api.queries import After, CreateOnly, Deleted, HistoryLimit, Paged, check_address
-from moorage.control.reading import HISTORY_MAX, missing
+from moorage.control.reading import HISTORY_MAX
 from moorage.domain.nouns import Replica, Run, Worker
 
 router = APIRouter(prefix="/namespaces/{ns}", tags=["runs"])
@@ -43,10 +43,7 @@ async def get_run(ns: Namespace, name: str, deps: Deps, deleted: Deleted = False
     """One run: the newest of that name, or the one of that uid."""
     if not deleted:
         return json_response(await deps.reader.run(ns, name))
-    gone = await deps.reader.tombstones(Run, ns, name)
-    if not gone:
-        raise missing(Run, ns, name)
-    return json_response(gone[-1])
+    return json_response(await deps.reader.tombstone(Run, ns, name))
 
 
 @router.put("/runs/{name}")

@@ -11,8 +11,8 @@ KEYS = (
     by_person("key.limited", "Limits: {limits}", "limits", optional=("by",)),
     by_person(
         "key.set",
-        "Changed[; opens {endpoints}][; good until {until}][; {description}]",
-        optional=("endpoints", "until", "description", "by"),
+        "Changed[; opens {endpoints}][; limits {limits}][; {description}]",
+        optional=("endpoints", "limits", "description", "by"),
     ),
     by_person("key.revoked", "Revoked[: {text}]", optional=("text", "by")),
     by_person("key.deleted", "Deleted", optional=("by",)),
