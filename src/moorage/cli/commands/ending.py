@@ -1,7 +1,7 @@
 """`stop` and `delete`: durable operations that end things, and what a delete would touch."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -72,16 +72,8 @@ def delete(
             partial(client.endpoints.delete, name, **how),
         )
 
-    if dry_run or not yes:
-        plans = [deleted(name, dry_run=True) for name in names]
-        if dry_run and not session.human:
-            print_value(plans[0] if len(plans) == 1 else plans, session.form)
-            return
-        for name, plan in zip(names, plans, strict=True):
-            click.echo(touches(name, plan), err=not dry_run)
-        if dry_run:
-            return
-        ask(names)
+    if not agreed(session, names, partial(deleted, dry_run=True), dry_run=dry_run, yes=yes):
+        return
     answers = []
     for name in names:
         answer = deleted(name, key=_own_key(key, name, names))
@@ -89,7 +81,31 @@ def delete(
     _print(session, answers)
 
 
-def ask(names: tuple[str, ...]) -> None:
+def agreed(
+    session: Session, names: tuple[str, ...], plan_of: Callable[[str], Any], *, dry_run: bool, yes: bool
+) -> bool:
+    """Show what a delete of these would touch, and ask; whether it is to be done.
+
+    Args:
+        plan_of: what the delete of one would touch.
+
+    Raises:
+        InvalidSpec: nobody can be asked.
+    """
+    if yes and not dry_run:
+        return True
+    plans = [plan_of(name) for name in names]
+    if dry_run and not session.human:
+        print_value(plans[0] if len(plans) == 1 else plans, session.form)
+        return False
+    for name, plan in zip(names, plans, strict=True):
+        click.echo(touches(name, plan), err=not dry_run)
+    if not dry_run:
+        _ask(names)
+    return not dry_run
+
+
+def _ask(names: tuple[str, ...]) -> None:
     """Ask whether these are to be deleted.
 
     Raises:

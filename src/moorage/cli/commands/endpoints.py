@@ -1,10 +1,12 @@
 """`endpoint`: names that clients call, what they are bound to, and binding them anew."""
 
+from functools import partial
+
 import click
 
 from moorage.cli import rows
 from moorage.cli.commands.apply import told_endpoint
-from moorage.cli.commands.ending import ask, touches
+from moorage.cli.commands.ending import agreed
 from moorage.cli.output import print_value
 from moorage.cli.session import Session, command, examples, timeout_option
 from moorage.domain.errors import InvalidSpec
@@ -70,16 +72,8 @@ def bind(
 def delete(session: Session, *, names: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     """Take endpoints away; their deployments go on. Requests in flight end where they are."""
     endpoints = session.client.endpoints
-    if dry_run or not yes:
-        plans = [endpoints.delete(name, dry_run=True) for name in names]
-        if dry_run and not session.human:
-            print_value(plans[0] if len(plans) == 1 else plans, session.form)
-            return
-        for name, plan in zip(names, plans, strict=True):
-            click.echo(touches(name, plan), err=not dry_run)
-        if dry_run:
-            return
-        ask(names)
+    if not agreed(session, names, partial(endpoints.delete, dry_run=True), dry_run=dry_run, yes=yes):
+        return
     gone = [endpoints.delete(name) for name in names]
     session.show_text(gone, lambda: "\n".join(f"{name}: deleted" for name in names))
 
