@@ -6,6 +6,7 @@ import pytest
 from gateway_rig import ModelServer, Rig, Seen, get, post, reply, until
 
 PUT = b"PUT /endpoints/m/x HTTP/1.1\r\nHost: g\r\nContent-Length: 4\r\n\r\nbody"
+BARE_POST = b"POST /endpoints/m/x HTTP/1.1\r\nHost: g\r\nContent-Length: 0\r\n\r\n"
 
 
 class Closing:
@@ -33,6 +34,7 @@ class Closing:
         ("idempotent", get("/endpoints/m/x"), True),
         ("idempotent", PUT, True),
         ("idempotent", post("m"), False),
+        ("idempotent", BARE_POST, False),
         ("never", get("/endpoints/m/x"), False),
         ("never", PUT, False),
         ("always", post("m"), True),

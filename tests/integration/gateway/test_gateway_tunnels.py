@@ -222,9 +222,12 @@ async def test_a_tunnel_in_which_nobody_speaks_is_closed(server: ModelServer, tm
         rig.serve(server)
         client = await rig.connect()
         client.send(get("/endpoints/m/x", UPGRADE))
-        await client.head()
+        request_id = (await client.head()).headers["x-request-id"]
         assert await client.rest() == b""
         await until(lambda: state(rig).in_flight == 0 and server.closed == 1)
+        ended = rig.gateway.hub.counts.ring.find(request_id.encode())
+        assert ended is not None
+        assert ended.outcome == "client_gone"  # no failure of the replica
 
 
 async def test_a_drain_waits_for_tunnels(rig: Rig, server: ModelServer) -> None:
