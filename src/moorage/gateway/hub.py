@@ -150,9 +150,12 @@ class Hub:
         """
         pool, limit_s = self.pool(target), endpoint.route.limits.connect_timeout_s
         async with asyncio.timeout(limit_s):
-            _, connection = await self.loop.create_connection(
-                lambda: UpstreamConnection(pool, self._responses), target.spec.host, target.spec.port
+            _, protocol = await self.loop.create_connection(
+                lambda: cast(asyncio.Protocol, UpstreamConnection(pool, self._responses)),
+                target.spec.host,
+                target.spec.port,
             )
+        connection = cast(UpstreamConnection, protocol)
         model = endpoint.route.model
         if model is not None and self.time() >= self.leased_until:
             await self._check(target, connection, model, limit_s)

@@ -111,8 +111,8 @@ class Pool:
         self.idle.clear()
 
 
-class UpstreamConnection(asyncio.Protocol):
-    """One connection to a replica; serves one request at a time."""
+class UpstreamConnection:
+    """One connection to a replica; serves one request at a time. An asyncio protocol, like `exchange.Exchange`."""
 
     __slots__ = (
         "_buffer",
@@ -212,6 +212,10 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             client.forward(data if end == len(data) else data[:end])
             self._finish(client, clean=end == len(data))
+
+    def eof_received(self) -> bool:
+        """The replica says no more: that ends the connection."""
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Closed by the replica, or by us."""

@@ -16,6 +16,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 from urllib.parse import urlsplit
 
 import structlog
@@ -144,7 +145,7 @@ class Gateway:
             self._sockets, self.address = own.of(0, 1), own.address
         for each in self._sockets:
             server = await loop.create_server(
-                lambda: ClientConnection(hub),
+                lambda: _protocol(hub),
                 sock=each,
                 backlog=BACKLOG,
                 ssl=context,
@@ -164,7 +165,7 @@ class Gateway:
         if config.tls_certificate is None:
             return config.advertise or self.address
         if urlsplit(config.server_url).hostname in ("127.0.0.1", "::1", "localhost"):
-            server = self._private = await loop.create_server(lambda: ClientConnection(hub), "127.0.0.1", 0)
+            server = self._private = await loop.create_server(lambda: _protocol(hub), "127.0.0.1", 0)
             return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         return config.advertise or f"https://{self.address}"
 
@@ -323,6 +324,11 @@ def tell(channel: socket.socket, **said: object) -> None:
     """Say something to the master, which may be gone."""
     with contextlib.suppress(OSError):
         channel.send(orders.line(**said))
+
+
+def _protocol(hub: Hub) -> asyncio.Protocol:
+    """What a client's connection is served by."""
+    return cast(asyncio.Protocol, ClientConnection(hub))
 
 
 async def _either(*events: asyncio.Event) -> None:
