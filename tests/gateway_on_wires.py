@@ -15,7 +15,7 @@ from typing import Any
 
 import h11
 
-from moorage.decide.serving.routes import EndpointState, Generation, Limits, RouteSpec, TargetSpec, TargetState
+from moorage.decide.serving.routes import Generation, Limits, RouteSpec, TargetSpec
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.frontend import ClientConnection
 from moorage.gateway.hub import Hub
@@ -226,21 +226,25 @@ class Replica:
         self._world.arrived.append(request)
         parts = self._world.answer(request)
         for part in parts if parts is not None else ():
-            self._world.loop.call_soon(self.give if part else self.wire.cut, part or None)
+            if part:
+                self._world.loop.call_soon(self.give, part)
+            else:
+                self._world.loop.call_soon(self.wire.cut)
 
     def give(self, part: bytes) -> None:
         self.wire.give(part)
 
 
-class _WiredHub(Hub):
+class _WiredLoop(asyncio.SelectorEventLoop):
     """Connects to wires."""
 
     world: "World"
 
-    async def dial(self, endpoint: EndpointState, target: TargetState) -> UpstreamConnection:
-        connection = UpstreamConnection(self.pool(target), self._responses)
-        self.world.replicas.append(Replica(self.world, connection))
-        return connection
+    async def create_connection(self, protocol_factory: Callable[[], Any], *where: Any, **how: Any) -> Any:
+        connection = protocol_factory()
+        replica = Replica(self.world, connection)
+        self.world.replicas.append(replica)
+        return replica.wire, connection
 
 
 @dataclass
@@ -256,12 +260,12 @@ class World:
     errors: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = _WiredLoop()
+        self.loop.world = self
         self.loop.set_exception_handler(lambda loop, context: self.errors.append(repr(context)))
         values = {"server_url": "http://c", "token": "tok", "gateway_id": "g", "allowed_hosts": ("*",)}
         config = GatewayConfig(state_dir=Path("/nowhere"), **{**values, **self.settings})  # type: ignore[arg-type]
-        self.hub = _WiredHub(config, self.loop, seed=1, id_prefix="req-1", log=QuietLog())
-        self.hub.world = self
+        self.hub = Hub(config, self.loop, seed=1, id_prefix="req-1", log=QuietLog())
         target = TargetSpec(replica="r-0", revision="rev-1", host="wire", port=1)
         self.hub.apply(Generation("s", 1), [RouteSpec(name="m", mode="serve", targets=(target,), limits=self.limits)])
 

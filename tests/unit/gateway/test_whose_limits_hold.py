@@ -1,9 +1,13 @@
 """Which limits hold for a request, and what a gateway says of them."""
 
-from types import SimpleNamespace
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from moorage.gateway.config import GatewayConfig
+from moorage.gateway.hub import Hub
 from moorage.gateway.limits import Limits
 from moorage.wire.routing import (
     Access,
@@ -14,6 +18,7 @@ from moorage.wire.routing import (
     RateLimits,
     Slice,
 )
+from tests.gateway_on_wires import QuietLog
 
 KEYS = (
     KeyRule(uid="k-own", name="a", namespace="n", digest="d1", limits=RateLimits(requests_per_minute=7)),
@@ -24,11 +29,19 @@ BOUND = Binding(uid="e-1", namespace="n", name="e", limits=RateLimits(requests_p
 
 
 @pytest.fixture
-def limits() -> Limits:
-    hub = SimpleNamespace(now=1000.0, time=lambda: hub.now, demand=lambda: None)
-    found = Limits(hub)  # type: ignore[arg-type]  # what it asks of a hub
-    found.configure(ACCESS, (BOUND,))
-    return found
+def hub() -> Iterator[Hub]:
+    loop = asyncio.new_event_loop()
+    config = GatewayConfig(server_url="http://c", token="tok", gateway_id="g", state_dir=Path("/nowhere"))
+    found = Hub(config, loop, seed=1, id_prefix="req-1", log=QuietLog())
+    found.time = lambda: 1000.0
+    yield found
+    loop.close()
+
+
+@pytest.fixture
+def limits(hub: Hub) -> Limits:
+    hub.limits.configure(ACCESS, (BOUND,))
+    return hub.limits
 
 
 @pytest.mark.parametrize(
@@ -89,10 +102,10 @@ def test_a_share_is_kept_to_for_half_a_minute_less_than_the_ledger_holds_it(limi
     assert account.lacking(1, 1000.0 + 570.0)
 
 
-def test_a_limit_that_nobody_used_for_long_is_given_back_and_begins_anew(limits: Limits) -> None:
+def test_a_limit_that_nobody_used_for_long_is_given_back_and_begins_anew(hub: Hub, limits: Limits) -> None:
     first = limits.account("n", "", "").limits[0]
     told(limits, 9, 1000.0)
-    limits._hub.now = 1121.0  # type: ignore[attr-defined]  # the test's hub
+    hub.time = lambda: 1121.0
     assert limits.wants() == ()
     again = limits.account("n", "", "").limits[0]
     assert again is not first
