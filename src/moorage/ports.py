@@ -12,6 +12,7 @@ from moorage.domain.changes import Change, Committed, HistoryRow
 from moorage.domain.errors import MoorageError
 from moorage.domain.nouns import Noun
 from moorage.domain.sources import HubSource
+from moorage.domain.usage import UsageRow, UsedOn
 
 N = TypeVar("N", bound=Noun)
 
@@ -167,4 +168,28 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Finish what is queued and close."""
+        ...
+
+
+class UsageRows(Protocol):
+    """What clients used with their keys; implemented by the store."""
+
+    async def keep_usage(self, rows: Sequence[UsageRow]) -> None:
+        """Write sums; of each the larger one stays, so that the same again, or an older one, changes nothing.
+
+        Returns after they are on disk.
+        """
+        ...
+
+    async def usage(self, namespace: str, first: str, last: str, *, key: str | None = None) -> list[UsedOn]:
+        """By key, day and endpoint, over all gateways.
+
+        Args:
+            first, last: days (`2026-01-31`), both included.
+            key: uid of the one key that is meant; None: all of the namespace.
+        """
+        ...
+
+    async def prune_usage(self, before: str) -> int:
+        """Delete what was used on days before this one; how many rows went."""
         ...

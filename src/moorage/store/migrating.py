@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from moorage.domain.errors import StoreUnusable
 from moorage.store import damage, engines
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """Every schema this release can start from, the newest last. A test compares it with the files."""
 
 _MIGRATION_LOCK = 0x6D6F6F7261676500

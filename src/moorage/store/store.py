@@ -16,8 +16,9 @@ from sqlalchemy.exc import DBAPIError
 from moorage.domain.changes import Change, Committed, HistoryRow
 from moorage.domain.errors import MoorageError, Unavailable
 from moorage.domain.nouns import Noun
+from moorage.domain.usage import UsageRow, UsedOn
 from moorage.ports import Clock, Lease
-from moorage.store import feed, leases
+from moorage.store import feed, leases, usage
 from moorage.store.cursors import Cursors, Position
 from moorage.store.finding import Finder
 from moorage.store.load import read_holdings
@@ -220,6 +221,19 @@ class SqlStore:
             return [(name, value) for name, value in connection.execute(query)]
 
         return dict(sorted(await self._read(read)))
+
+    async def keep_usage(self, rows: Sequence[UsageRow]) -> None:
+        """Write sums of what was used; of each the larger one stays."""
+        await self._writer.submit(lambda c, _: usage.keep(c, rows))
+
+    async def usage(self, namespace: str, first: str, last: str, *, key: str | None = None) -> list[UsedOn]:
+        """What was used in a namespace, or with one key of it, from one day to another (both included)."""
+        return await self._read(lambda c: usage.read(self._sql, c, namespace, (first, last), key))
+
+    async def prune_usage(self, before: str) -> int:
+        """Delete what was used on days before this one; how many rows went."""
+        count: int = await self._writer.submit(lambda c, _: usage.prune(self._sql, c, before))
+        return count
 
     async def prune_history(self, before: float) -> int:
         """Delete the oldest history up to the first row not older than `before` (seconds since the epoch).

@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from moorage.domain.nouns import KINDS, Noun
+from moorage.domain.usage import SUMS
 
 SEARCHED = ("deployment", "revision", "replica", "run", "machine", "target")
 """Noun fields that become indexed columns wherever a noun has them."""
@@ -28,7 +29,8 @@ NAMED_ONCE = frozenset(NAMED_WITH)
 
 
 USAGE_KEY = ("gateway", "incarnation", "key", "namespace", "endpoint", "day")
-USAGE_SUMS = ("requests", "refused", "prompt_tokens", "completion_tokens")
+USAGE_SUMS_LATER = ("failed", "client_gone", "counted_tokens")
+"""Sums that a migration added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +191,17 @@ def _history(meta: sa.MetaData, postgres: bool) -> sa.Table:
 
 
 def _usage(meta: sa.MetaData) -> sa.Table:
-    """What was used of an endpoint with a key (empty: without one) on one day (UTC): sums of each gateway process."""
+    """What was used of an endpoint with a key on one day (UTC): sums of each gateway process."""
+    first = [name for name in SUMS if name not in USAGE_SUMS_LATER]
     return sa.Table(
         "usage",
         meta,
         *(sa.Column(name, sa.Text, primary_key=True) for name in USAGE_KEY),
-        *(sa.Column(name, sa.BigInteger, nullable=False) for name in USAGE_SUMS),
+        *(sa.Column(name, sa.BigInteger, nullable=False) for name in first),
+        *(sa.Column(name, sa.BigInteger, nullable=False, server_default="0") for name in USAGE_SUMS_LATER),
         sa.Index("usage_by_key", "key", "day"),
         sa.Index("usage_by_day", "day"),
+        sa.Index("usage_by_namespace", "namespace", "day"),
     )
 
 
