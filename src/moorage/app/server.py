@@ -168,7 +168,7 @@ async def build(config: ServerConfig) -> Graph:
         commands=Admission(store, clock, ids, publisher.demand, scheduling.keeper, pins=Pins(HubPins(Hub()), vault)),
         machines=observation,
         gateways=publisher,
-        explain=Explanation(store, clock, scheduling.keeper, publisher.demand),
+        explain=Explanation(store, clock, scheduling.keeper, publisher.demand, publisher.aside),
         auth=Auth(StaticTokens(tokens.get("admin"), tokens.get("agent_join"), tokens.get("gateway")), credentials),
         credentials=credentials,
         logs=relay,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from moorage.control.gateways import Aside
 from moorage.control.keeping import FleetKeeper
 from moorage.control.scaling import last_reason
 from moorage.control.scheduling import load_book
@@ -45,6 +46,7 @@ class Explanation:
         store, clock: outside.
         keeper: of the scheduler's book, if this process may lead: then a question reads what the scheduler reads.
         demand: traffic of a deployment, as gateways report it to this control plane.
+        aside: its replicas to which gateways send nothing now.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class Explanation:
         clock: Clock,
         keeper: FleetKeeper | None = None,
         demand: Callable[[Deployment], Demand] | None = None,
+        aside: Callable[[Deployment], Sequence[Aside]] | None = None,
     ) -> None:
+        self._aside = aside
         self._demand = demand
         self._store = store
         self._clock = clock
@@ -90,6 +94,7 @@ class Explanation:
         answer["replicas"] = [
             {"name": r.name, "status": str(r.status), "reason": _wire(r.reason), "routed": r.routed} for r in alive
         ]
+        answer["aside"] = [_aside(each, alive) for each in (self._aside(deployment) if self._aside is not None else ())]
         answer["scaling"] = {
             "desired": desired_replicas(deployment),
             "reason": last_reason(deployment).to_wire(),
@@ -188,6 +193,12 @@ def _unready(replica: Replica | None) -> Answer | None:
     if replica is None:
         return None
     return {"name": replica.name, "status": str(replica.status), "reason": _wire(replica.reason)}
+
+
+def _aside(aside: Aside, alive: Sequence[Replica]) -> Answer:
+    """What one gateway put aside, with the replica's name."""
+    name = next((replica.name for replica in alive if replica.uid == aside.replica), aside.replica)
+    return {"replica": name, "gateway": aside.gateway, "why": aside.why, "tried_in_s": aside.tried_in_s}
 
 
 def _wire(reason: Reason | None) -> Answer | None:

@@ -48,6 +48,21 @@ class GatewayLease:
 
 
 @dataclass(frozen=True, slots=True)
+class Aside:
+    """A replica to which a gateway sends nothing but single tries now.
+
+    Args:
+        why: as in `PutAside`.
+        tried_in_s: seconds until the next try; None: not before a newer table names it.
+    """
+
+    gateway: str
+    replica: str
+    why: str
+    tried_in_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class News:
     """What a report changed: endpoints (namespace, name) with other traffic, and the confirmed number before."""
 
@@ -148,6 +163,17 @@ class Gateways:
             oldest_s=oldest,
         )
 
+    def aside(self, namespace: str, name: str) -> list[Aside]:
+        """What gateways put aside of one endpoint's replicas, by replica."""
+        now = self._clock.monotonic()
+        told = [
+            Aside(g.id, each.replica, each.why, _left(each.tried_in_s, now - g.heard_at))
+            for g in self.live()
+            if (activity := g.activity.get((namespace, name))) is not None
+            for each in activity.aside
+        ]
+        return sorted(told, key=lambda aside: (aside.replica, aside.gateway))
+
     def leases(self) -> tuple[GatewayLease, ...]:
         """Every gateway that may still route, by id; those that were known before this start until they report."""
         now, live = self._clock.monotonic(), self.live()
@@ -161,6 +187,10 @@ class Gateways:
         live = {g.id: g.number >= number for g in self.live()}
         silent = {} if self.known() else dict.fromkeys(self._expected - live.keys(), False)
         return dict(sorted((silent | live).items()))
+
+
+def _left(seconds: float | None, age_s: float) -> float | None:
+    return None if seconds is None else max(0.0, seconds - age_s)
 
 
 def _traffic(activity: EndpointActivity | None) -> tuple[int, int, tuple[tuple[str, int], ...], int]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from moorage.control.access import AccessRows
 from moorage.control.bindings import Bindings, Spread
-from moorage.control.gateways import LEASE_S, Gateways
+from moorage.control.gateways import LEASE_S, Aside, Gateways
 from moorage.control.load import Loads
 from moorage.control.slices import Slices
 from moorage.decide.serving.exposure import Route, RouteRevision, RouteTarget, route_of
@@ -298,6 +298,10 @@ class Publisher:
             confirmed=self._gateways.confirmed(number),
             gateways=self._gateways.confirmations(number),
         )
+
+    def aside(self, deployment: Deployment) -> list[Aside]:
+        """Its replicas to which gateways send nothing now."""
+        return self._gateways.aside(deployment.namespace, deployment.name)
 
     def load(self, deployment: Deployment) -> Load:
         """Its load over the windows of its autoscaler; nothing of one that does not scale."""

@@ -183,7 +183,7 @@ def _replicas(lines: _Lines, endpoint: EndpointState, label: str, seen: Seen) ->
         if target in endpoint.leaving and any(t.spec.replica == spec.replica for t in endpoint.targets):
             continue  # the same replica at a former address: one series, that of the present
         lines.add("replica_in_flight", own, target.in_flight)
-        lines.add("replica_ejected", own, int(target.ejected_until > seen.now))
+        lines.add("replica_ejected", own, int(target.aside))
         parts = [s.replicas[target] for _, _, _, s in seen.counted if target in s.replicas]
         if parts:
             _replica(lines, own, parts)

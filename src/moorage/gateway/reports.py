@@ -5,11 +5,13 @@ it is sent (`control`).
 """
 
 from collections.abc import Iterator, Mapping
+from math import inf
 
+from moorage.decide.serving import ejection
 from moorage.decide.serving.routes import EndpointState, Generation, RevisionState, TargetState
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.hub import Hub
-from moorage.wire.routing import EndpointActivity, Evidence, GatewayReport
+from moorage.wire.routing import EndpointActivity, Evidence, GatewayReport, PutAside
 
 _Key = tuple[str, str, str]
 """evidence id, deployment, revision"""
@@ -55,6 +57,7 @@ class Reporter:
             endpoints=tuple(_activity(endpoint, oldest, now) for endpoint in self._seen()),
             evidence=tuple(self._evidence()),
             wants=limits.last_wants() if leaving else limits.wants(),
+            usage=self._hub.usage.tell(self._sequence, leaving=leaving),
             sequence=self._sequence,
             slices_epoch=limits.epoch,
             leaving=leaving,
@@ -76,10 +79,12 @@ class Reporter:
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _seen(self) -> list[EndpointState]:
-        return [e for e in self._hub.router.endpoints() if e.in_flight or e.waiting or e.completed or e.copies]
+        return [
+            e for e in self._hub.router.endpoints() if e.in_flight or e.waiting or e.completed or e.copies or _aside(e)
+        ]
 
     def _traffic_key(self) -> object:
-        return [(e.key, e.in_flight, len(e.waiting), e.completed, _running(e)) for e in self._seen()]
+        return [(e.key, e.in_flight, len(e.waiting), e.completed, _running(e), _aside(e)) for e in self._seen()]
 
     def _oldest_s(self, now: float) -> dict[TargetState, float]:
         """Ages of the oldest requests at withdrawn replicas."""
@@ -133,7 +138,20 @@ def _activity(endpoint: EndpointState, oldest: Mapping[TargetState, float], now:
         replicas=_running(endpoint),
         idle_s=None if endpoint.ended_at is None else max(0.0, now - endpoint.ended_at),
         oldest_s={t.spec.replica: round(oldest[t], 3) for t in endpoint.leaving if t in oldest},
+        aside=tuple(
+            PutAside(
+                replica=target.spec.replica,
+                why=why,
+                tried_in_s=None if target.ejected_until == inf else round(max(0.0, target.ejected_until - now), 3),
+            )
+            for target, why in _aside(endpoint)
+        ),
     )
+
+
+def _aside(endpoint: EndpointState) -> list[tuple[TargetState, str]]:
+    """Replicas in the table that are put aside, and why."""
+    return [(target, why) for target in endpoint.targets if (why := ejection.why_aside(target)) is not None]
 
 
 def _running(endpoint: EndpointState) -> dict[str, int]:

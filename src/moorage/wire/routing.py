@@ -198,6 +198,42 @@ class Slice(Message):
     share: int
 
 
+class Usage(Message):
+    """What was used of an endpoint with a key on one day (UTC) through one process of a gateway, since it started.
+
+    Sums that only grow: whoever keeps them takes the larger ones, so that a repeated or late report changes nothing.
+    Fields of the sums: `moorage.domain.usage.UsageSums`.
+    """
+
+    key: str
+    """uid"""
+    namespace: str = "default"
+    endpoint: str
+    """as the client named it"""
+    day: str
+    """2026-01-31"""
+    requests: int = Field(ge=0)
+    refused: int = Field(default=0, ge=0)
+    failed: int = Field(default=0, ge=0)
+    client_gone: int = Field(default=0, ge=0)
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+    counted_tokens: int = Field(default=0, ge=0)
+    gateway: str | None = None
+    incarnation: str | None = None
+    """of a process that ended before it could report; None: of the one that reports"""
+
+
+class PutAside(Message):
+    """A replica in the table to which a gateway sends nothing but single tries now."""
+
+    replica: str
+    why: str
+    """unreachable (no connect), bad_answers (in a row) or another_model (at its address)"""
+    tried_in_s: float | None = None
+    """until one request may try it, 0 when the next one does; None: a newer table has to name it first"""
+
+
 class EndpointActivity(Message):
     """What a gateway sees at one endpoint now."""
 
@@ -214,6 +250,7 @@ class EndpointActivity(Message):
     """seconds since the end of its last request; None when it had none"""
     oldest_s: dict[str, float] = Field(default_factory=dict)
     """age of the oldest request in flight per replica uid, of replicas that were withdrawn"""
+    aside: tuple[PutAside, ...] = ()
 
 
 class Evidence(Message):
@@ -255,6 +292,8 @@ class GatewayReport(Message):
     """rises by one with each report of this incarnation; one that comes after a later one moves no slice"""
     slices_epoch: str = ""
     """of the last answer whose slices it took"""
+    usage: tuple[Usage, ...] = ()
+    """what grew since it was acknowledged; the rest follows in the next reports where it is much"""
     leaving: bool = False
     """its last report: nothing is in flight, and it admits nothing more"""
 
@@ -269,6 +308,8 @@ class GatewayReportAnswer(Message):
     """its share of every limit that the report spoke of"""
     slices_epoch: str = ""
     """which ledger answers: another one after each restart; empty: none does"""
+    usage_sequence: int | None = None
+    """a report of this incarnation whose usage is on disk, this one or an earlier one; None: none is known to be"""
     hold_s: float = 600.0
     """how long the ledger counts the shares of a gateway that is silent; it keeps to them 30 seconds less"""
 

@@ -288,6 +288,23 @@ def test_why_names_the_first_replica_that_is_not_ready_with_its_advice(
     ]
 
 
+def test_why_tells_of_replicas_that_a_gateway_put_aside(api: StubApi, capsys: pytest.CaptureFixture[str]):
+    aside = [
+        {"replica": "gemma-0-1", "gateway": "g", "why": "bad_answers", "tried_in_s": 3.96},
+        {"replica": "gemma-1-1", "gateway": "g", "why": "unreachable", "tried_in_s": 0.0},
+        {"replica": "gemma-2-1", "gateway": "g", "why": "another_model", "tried_in_s": None},
+    ]
+    answer = {"state": "running", "reason": {"message": "3 of 3 replicas ready"}, "aside": aside}
+    api.answers["GET /namespaces/default/deployments/gemma/why"] = (200, answer)
+    assert main(["why", "gemma"], api.env) == 0
+    begins = "is put aside by gateway g:"
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        f"  replica gemma-0-1 {begins} it answers badly; tried again in 4.0 s",
+        f"  replica gemma-1-1 {begins} it cannot be reached; tried again by the next request",
+        f"  replica gemma-2-1 {begins} another model answers at its address; until the next routing table names it",
+    ]
+
+
 def test_another_namespace_is_asked_for_by_name(api: StubApi):
     api.answers["GET /namespaces/research/deployments"] = (200, {"items": [], "next": None})
     assert main(["ls", "-n", "research"], api.env) == 0

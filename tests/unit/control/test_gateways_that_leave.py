@@ -3,9 +3,9 @@
 import json
 from typing import cast
 
-from moorage.control.gateways import KNOWN, LEASE_S, Gateways
+from moorage.control.gateways import KNOWN, LEASE_S, Aside, Gateways
 from moorage.ports import Clock, Store
-from moorage.wire.routing import EndpointActivity, GatewayReport
+from moorage.wire.routing import EndpointActivity, GatewayReport, PutAside
 
 
 class Secrets:
@@ -92,3 +92,20 @@ async def test_one_that_is_killed_blocks_until_its_lease_is_over() -> None:
     clock.seconds += LEASE_S + 0.1
     await gateways.heard(report("g~2", "new", 4))
     assert gateways.confirmed(4)
+
+
+async def test_what_a_gateway_put_aside_is_told_with_the_time_that_is_left_and_ends_with_it() -> None:
+    clock = Monotonic()
+    gateways = await registry(Secrets(), clock)
+    aside = (PutAside(replica="r", why="bad_answers", tried_in_s=4.0), PutAside(replica="q", why="another_model"))
+    told = report("g", "life", 3).model_copy(update={"endpoints": (EndpointActivity(name="m", aside=aside),)})
+    await gateways.heard(told)
+    clock.seconds += 1.5
+    assert gateways.aside("default", "m") == [
+        Aside("g", "q", "another_model", None),
+        Aside("g", "r", "bad_answers", 2.5),
+    ]
+    clock.seconds += 10.0
+    assert gateways.aside("default", "m")[1].tried_in_s == 0.0
+    clock.seconds += LEASE_S
+    assert gateways.aside("default", "m") == []

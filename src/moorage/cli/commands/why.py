@@ -31,6 +31,7 @@ def words(name: str, found: dict[str, Any]) -> str:
         lines.append(f"  rollout: {found['rollout']}")
     lines += _routes(found.get("routes") or ())
     lines += _unready(found.get("unready") or {})
+    lines += _aside(found.get("aside") or ())
     lines += _on_its_way(found.get("worker") or {})
     lines += _scaling(found.get("scaling") or {})
     queue = found.get("queue") or {}
@@ -77,6 +78,29 @@ def _unready(replica: dict[str, Any]) -> list[str]:
         return []
     lines = [f"  replica {replica.get('name')} is {replica.get('status')}: {reason.get('message')}"]
     return [*lines, f"    advice: {_advice(reason)}"] if _advice(reason) else lines
+
+
+_ASIDE = {
+    "unreachable": "it cannot be reached",
+    "bad_answers": "it answers badly",
+    "another_model": "another model answers at its address",
+}
+
+
+def _aside(replicas: Any) -> list[str]:
+    """Replicas that are ready, but get nothing from a gateway that met them otherwise."""
+    lines = []
+    for each in replicas:
+        why, tried_in_s = _ASIDE.get(each["why"], each["why"]), each["tried_in_s"]
+        again = (
+            "until the next routing table names it"
+            if tried_in_s is None
+            else f"tried again in {tried_in_s:.1f} s"
+            if tried_in_s
+            else "tried again by the next request"
+        )
+        lines.append(f"  replica {each['replica']} is put aside by gateway {each['gateway']}: {why}; {again}")
+    return lines
 
 
 def _on_its_way(worker: dict[str, Any]) -> list[str]:

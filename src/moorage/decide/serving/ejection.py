@@ -23,6 +23,11 @@ EJECT_MIN_S: Final = 0.05
 """First back-off after a failed connect: a server that listens a moment after it said ready costs one such wait."""
 EJECT_MAX_S: Final = 2.0
 
+UNREACHABLE: Final = "unreachable"
+"""Why one is put aside, as reports say it."""
+ANSWERS_BADLY: Final = "bad_answers"
+OTHER_MODEL: Final = "another_model"
+
 BAD_ANSWERS: Final = 5
 """In a row. As Envoy's outlier detection (`consecutive_5xx`, `consecutive_gateway_failure`: 5 each)."""
 BARRED_MIN_S: Final = 1.0
@@ -107,6 +112,15 @@ def left_open(target: TargetState, sent_at: float) -> bool:
         return False
     target.probing = False
     return True
+
+
+def why_aside(target: TargetState) -> str | None:
+    """What put it aside; None of one that is in use."""
+    if not target.aside:
+        return None
+    if target.ejected_until == inf:
+        return OTHER_MODEL
+    return UNREACHABLE if target.failures else ANSWERS_BADLY
 
 
 def let_in(revision: RevisionState) -> None:
