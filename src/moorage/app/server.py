@@ -51,6 +51,7 @@ from moorage.control.routing import Publisher
 from moorage.control.scheduling import SchedulingStep
 from moorage.control.sealing import Sealer
 from moorage.control.slices import Slices
+from moorage.control.usage import UsageIntake
 from moorage.control.vault import Vault
 from moorage.control.work import WorkBoard
 from moorage.decide.running.liveness import LeaseTimes
@@ -142,6 +143,7 @@ async def build(config: ServerConfig) -> Graph:
     await gateways.load()
     publisher = Publisher(store, clock, gateways, store.incarnation)
     leadership = Leadership(store, clock, owner=f"home:{config.home}")
+    publisher.usage = UsageIntake(store, clock)
     slices = publisher.slices = Slices(store, clock, leadership, publisher.limits)
     http = httpx.AsyncClient(timeout=5.0)
     direct = httpx.AsyncClient(trust_env=False, limits=DIRECT)

@@ -14,6 +14,7 @@ from moorage.control.bindings import Bindings, Spread
 from moorage.control.gateways import LEASE_S, Aside, Gateways
 from moorage.control.load import Loads
 from moorage.control.slices import Slices
+from moorage.control.usage import UsageIntake
 from moorage.decide.serving.exposure import Route, RouteRevision, RouteTarget, route_of
 from moorage.decide.serving.gang import fronts
 from moorage.decide.serving.snapshot import Demand, Load
@@ -87,6 +88,8 @@ class Publisher:
         """called with every report of a gateway"""
         self.slices: Slices | None = None
         """of limits; None: gateways are told none"""
+        self.usage: UsageIntake | None = None
+        """of clients' keys; None: none is kept"""
 
     async def start(self, generation: int) -> None:
         """Begin a leadership: read every route, then publish them under its first number."""
@@ -284,7 +287,10 @@ class Publisher:
             for hook in self.on_demand:
                 hook(uid)
         answer = GatewayReportAnswer(lease_s=LEASE_S, number=self._number)
-        return answer if self.slices is None else await self.slices.answer(message, answer)
+        if self.slices is not None:
+            answer = await self.slices.answer(message, answer)
+        kept = None if self.usage is None else await self.usage.take(message)
+        return answer if kept is None else answer.model_copy(update={"usage_sequence": kept})
 
     def demand(self, deployment: Deployment) -> Demand:
         """Traffic of the deployment's endpoint, with what is published of it and whether that is confirmed."""

@@ -18,6 +18,7 @@ from moorage.gateway import table as tables
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.hub import Hub
 from moorage.gateway.reports import Reporter
+from moorage.gateway.usage_file import Leftovers
 from moorage.wire.routing import Access, GatewayReportAnswer, RoutingTable
 
 POLL_S = 25.0
@@ -74,6 +75,7 @@ class ControlLink:
         self._hub = hub
         self._config = config
         self._reporter = Reporter(hub, config, incarnation=incarnation, address=address)
+        self._left = Leftovers(hub, config, incarnation)
         self._transport = transport
         self._draw = draw
         self._lease_s = 30.0
@@ -113,13 +115,15 @@ class ControlLink:
     async def goodbye(self) -> None:
         """Say that nothing runs here any more, and that nothing more is admitted: its shares of limits are free.
 
-        Called once, after `run` was cancelled. Nothing is lost without it but time: they are free when they run out.
+        Called once, after `run` was cancelled. Nothing is lost without it but time: shares are free when they run out,
+        and usage that is not acknowledged is left to the next process.
         """
         async with self._client() as client:
             try:
                 await self._report(client, leaving=True)
             except (httpx.HTTPError, ValidationError) as error:
                 self._hub.log.info("control.no_goodbye", error=f"{type(error).__name__}: {error}")
+        await self._left.save()
 
     def _client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
@@ -206,6 +210,7 @@ class ControlLink:
                 await self._report(client)
             except (httpx.HTTPError, ValidationError):
                 # The poll says that the link is down; this only has to come back.
+                await self._left.not_taken()
                 await asyncio.sleep(backoff.next_s())
                 continue
             backoff.reset()
@@ -235,10 +240,12 @@ class ControlLink:
             if answer.number == self._newest:
                 self._stuck.set()
             self._newest = answer.number
+        await self._left.taken(answer)
 
     def _tick(self) -> None:
         """Once a second: report while anything runs, waits or changed."""
-        if self._reporter.due() or self._hub.limits.due():
+        self._hub.usage.look_at_day()
+        if self._reporter.due() or self._hub.limits.due() or self._hub.usage.due():
             self._due.set()
 
     # --- link state ----------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from moorage.gateway.keys import Keys
 from moorage.gateway.limits import Limits
 from moorage.gateway.own import OwnPaths
 from moorage.gateway.upstream import Pool, UpstreamConnection
+from moorage.gateway.usage import UsageCounts
 
 if TYPE_CHECKING:
     from moorage.gateway.exchange import Exchange
@@ -87,6 +88,7 @@ class Hub:
             )
         self.limits = Limits(self)
         self.keys = Keys(time.time)
+        self.usage = UsageCounts(time.time, self.time)
         self.own = OwnPaths(self, config.token)
         self.requests = RequestReader(Callers(config).judge)
         self.draining = False
@@ -186,6 +188,8 @@ class Hub:
         """A request ended: count it, attribute it, and let held ones go on its place."""
         now = self.time()
         self.counts.ended(client, endpoint, target, outcome, now=now, generation=self.router.generation)
+        if client.tenant:
+            self.usage.ended(client, endpoint, outcome)
         permit = client.permit
         if permit is not None:
             self.limits.ended(client, permit, outcome, sent=target is not None)

@@ -1,0 +1,206 @@
+"""What clients use with their keys: sums by key, endpoint and day, told to the control plane until it has them on disk.
+
+Here: counting, which sums are told in a report, which are acknowledged, and what is left to say when the process ends.
+Not here: reading tokens off answers (`tokens`), sending (`control`), the disk (`usage_file`). The hub counts, once for
+each request with a key.
+
+A sum of one process only grows and is told whole, so a repeated, late or lost report changes nothing: whoever keeps it
+takes the larger one. The day is that of the gateway's own clock when the request ended, and never goes back.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from moorage.domain.usage import day_of
+from moorage.wire.routing import Usage
+
+if TYPE_CHECKING:
+    from moorage.decide.serving.routes import EndpointState
+    from moorage.gateway.exchange import Exchange
+    from moorage.gateway.tokens import Tokens
+
+EVERY_S: Final = 5.0
+"""Between two reports that tell usage: each is a write of the control plane's."""
+
+ROWS_MAX: Final = 500
+"""In one report; what is more follows. Those that were told wait behind the others."""
+
+_SENT_MAX: Final = 32
+_SERVER_ERRORS: Final = 500
+
+
+class Sums:
+    """Of one key, endpoint and day, in one process."""
+
+    __slots__ = (
+        "client_gone",
+        "completion_tokens",
+        "counted_tokens",
+        "day",
+        "due",
+        "endpoint",
+        "failed",
+        "gateway",
+        "incarnation",
+        "key",
+        "namespace",
+        "prompt_tokens",
+        "refused",
+        "requests",
+        "told",
+    )
+
+    def __init__(self, key: str, namespace: str, endpoint: str, day: str) -> None:
+        self.key = key
+        self.namespace = namespace
+        self.endpoint = endpoint
+        self.day = day
+        self.gateway: str | None = None
+        self.incarnation: str | None = None
+        """of the process that counted it, where that is not this one"""
+        self.requests = 0
+        self.refused = 0
+        self.failed = 0
+        self.client_gone = 0
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+        self.counted_tokens = 0
+        self.told = 0
+        """requests that are acknowledged; they grow with whatever else does"""
+        self.due = False
+        """whether there is something to tell"""
+
+    def to_wire(self) -> Usage:
+        """As a report tells it."""
+        return Usage(
+            key=self.key,
+            namespace=self.namespace,
+            endpoint=self.endpoint,
+            day=self.day,
+            requests=self.requests,
+            refused=self.refused,
+            failed=self.failed,
+            client_gone=self.client_gone,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            counted_tokens=self.counted_tokens,
+            gateway=self.gateway,
+            incarnation=self.incarnation,
+        )
+
+
+class UsageCounts:
+    """Of one gateway process.
+
+    Args:
+        clock: seconds since the epoch, for the day.
+        time: seconds of a clock that never steps.
+    """
+
+    __slots__ = ("_clock", "_day", "_due", "_next_at", "_sent", "_time", "_today")
+
+    def __init__(self, clock: Callable[[], float], time: Callable[[], float]) -> None:
+        self._clock = clock
+        self._time = time
+        self._day = day_of(clock())
+        self._today: dict[tuple[str, str, str], Sums] = {}
+        self._due: dict[Sums, None] = {}
+        """what is not acknowledged as it is, the longest waiting first"""
+        self._sent: dict[int, list[tuple[Sums, int]]] = {}
+        """by sequence of a report that told usage: what it told"""
+        self._next_at = 0.0
+
+    def ended(self, client: "Exchange", endpoint: "EndpointState", outcome: str) -> None:
+        """A request ended that a key had let in; what its answer says of tokens is the client's by now."""
+        binding = client.binding
+        route = endpoint.route
+        name = route.name if binding is None else binding.spec.name
+        self.count((client.tenant, route.namespace, name), client.status, outcome, client.tokens)
+
+    def count(self, who: tuple[str, str, str], status: int, outcome: str, tokens: "Tokens | None") -> None:
+        """A request of that key (its uid), in that namespace, that named that endpoint, ended; as its record says."""
+        sums = self._today.get(who)
+        if sums is None:
+            sums = self._today[who] = Sums(who[0], who[1], who[2], self._day)
+        sums.requests += 1
+        if outcome == "ok":
+            if status >= _SERVER_ERRORS:
+                sums.failed += 1
+        elif outcome == "refused":
+            sums.refused += 1
+        elif outcome == "client_gone":
+            sums.client_gone += 1
+        else:
+            sums.failed += 1
+        if tokens is not None:
+            if tokens.counted:
+                sums.counted_tokens += tokens.completion or 0
+            else:
+                sums.prompt_tokens += tokens.prompt or 0
+                sums.completion_tokens += tokens.completion or 0
+        if not sums.due:
+            sums.due = True
+            self._due[sums] = None
+
+    def look_at_day(self) -> None:
+        """Called once a second: from a new day on, other sums grow."""
+        day = day_of(self._clock())
+        if day > self._day:
+            self._day = day
+            self._today = {}
+
+    # --- reports -------------------------------------------------------------------------------------------------
+
+    def due(self) -> bool:
+        """Whether a report should tell usage now."""
+        return bool(self._due) and self._time() >= self._next_at
+
+    def tell(self, sequence: int, *, leaving: bool = False) -> tuple[Usage, ...]:
+        """What the report of that sequence says.
+
+        Args:
+            leaving: it is the last one, which tells all.
+        """
+        if not leaving and not self.due():
+            return ()
+        telling = list(self._due) if leaving else [sums for sums, _ in zip(self._due, range(ROWS_MAX), strict=False)]
+        self._sent[sequence] = [(sums, sums.requests) for sums in telling]
+        while len(self._sent) > _SENT_MAX:
+            del self._sent[next(iter(self._sent))]
+        for sums in telling:
+            del self._due[sums]
+            self._due[sums] = None  # behind those that were not told
+        self._next_at = self._time() + EVERY_S if len(telling) < ROWS_MAX else 0.0
+        return tuple(sums.to_wire() for sums in telling)
+
+    def acknowledged(self, sequence: int | None) -> list[Sums]:
+        """What the report of that sequence told is on disk; what there is nothing more to say of."""
+        done: list[Sums] = []
+        for sums, requests in self._sent.pop(sequence, ()) if sequence is not None else ():
+            sums.told = max(sums.told, requests)
+            if sums.due and sums.told >= sums.requests:
+                sums.due = False
+                del self._due[sums]
+                done.append(sums)
+        return done
+
+    # --- over the end of a process -------------------------------------------------------------------------------
+
+    def left(self, gateway: str, incarnation: str) -> list[Usage]:
+        """What this process counted and is not acknowledged, said in its name."""
+        own = [sums for sums in self._due if sums.incarnation is None]
+        return [s.to_wire().model_copy(update={"gateway": gateway, "incarnation": incarnation}) for s in own]
+
+    def take_over(self, left: Iterable[Usage]) -> list[Sums]:
+        """What another process left is told by this one."""
+        taken = []
+        for usage in left:
+            sums = Sums(usage.key, usage.namespace, usage.endpoint, usage.day)
+            sums.gateway, sums.incarnation = usage.gateway, usage.incarnation
+            sums.requests, sums.refused, sums.failed = usage.requests, usage.refused, usage.failed
+            sums.client_gone, sums.counted_tokens = usage.client_gone, usage.counted_tokens
+            sums.prompt_tokens, sums.completion_tokens = usage.prompt_tokens, usage.completion_tokens
+            sums.due = True
+            self._due[sums] = None
+            taken.append(sums)
+        return taken
