@@ -129,6 +129,8 @@ def _part(name: str, options: Options, env: Mapping[str, str]) -> int:
     home = Home(settings.home)
     home.make()
     config = part_configs(home, settings, settings.url)[name]
+    if name == "gateway" and not settings.gateway_own["gateway_advertise"]:
+        config["advertise"] = joining.reached_from(settings.url, settings.gateway_url)
     if name != "server" and settings.token:
         config["token"] = settings.token
     joined = joining.remembered(home) if name == "agent" and settings.sources["url"] == "default" else None

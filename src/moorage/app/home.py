@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage._version import VERSION
-from moorage.app import disk
+from moorage.app import disk, gateway_settings
 from moorage.app.processes import python
 from moorage.app.settings import Settings
 from moorage.domain.errors import InvalidSpec
@@ -194,7 +194,7 @@ def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, d
         "tokens": tokens,
         "machine_ttl_s": settings.machine_ttl_s,
         "heartbeat_s": settings.machine_heartbeat_s,
-        "gateway_url": settings.gateway_url,
+        "gateway_url": settings.gateway_advertised,
         "log": settings.log,
     }
     agent = {
@@ -221,17 +221,25 @@ def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, d
         "server_url": server_url,
         "token": tokens["gateway"],
         "state_dir": str(home.gateway_state),
-        "gateway_id": machine_name(),
-        "advertise": settings.gateway_url,
+        "gateway_id": settings.gateway_own["gateway_id"] or _gateway_id(home, settings),
+        "advertise": settings.gateway_advertised,
         "processes": settings.gateway_processes,
         "allowed_origins": list(settings.gateway_allowed_origins),
         "allowed_hosts": list(settings.gateway_allowed_hosts),
         "access_log": str(settings.gateway_access_log) if settings.gateway_access_log else None,
+        **gateway_settings.of_config(settings.gateway_own),
     }
     if settings.gateway_tls_certificate is not None:
         gateway["tls_certificate"] = str(settings.gateway_tls_certificate)
         gateway["tls_key"] = str(settings.gateway_tls_key)
     return {"server": server, "agent": agent, "gateway": gateway}
+
+
+def _gateway_id(home: Home, settings: Settings) -> str:
+    """The machine's name; of a gateway that belongs to a control plane elsewhere, of which one machine may run
+    several, with a mark of its folder: two under one name would be taken for one."""
+    own = settings.sources["url"] == "default"
+    return machine_name() if own else f"{machine_name()}-{hashlib.sha256(str(home.root).encode()).hexdigest()[:6]}"
 
 
 def machine_name() -> str:

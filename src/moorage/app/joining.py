@@ -15,6 +15,7 @@ from moorage.app import readiness
 from moorage.app.home import Home, machine_name, write_private
 from moorage.domain.errors import InvalidSpec, Unauthorized, Unavailable
 
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 REACH_S = 5.0
 """How long the control plane may take to be reached."""
 
@@ -85,6 +86,26 @@ def look(url: str, token: str, *, name: str | None, host: str | None) -> Members
             remedy="give the address that `moor machines join-token` printed; the gateway has another port",
         )
     return Membership(url, name or machine_name(), host or own)
+
+
+def reached_from(url: str, own: str) -> str:
+    """How who is at one URL reaches what listens here.
+
+    Args:
+        url: of the control plane, which may be away now.
+        own: URL that this machine would use; one of this machine alone is answered by the address that leads there.
+    """
+    there, here = urlsplit(url), urlsplit(own)
+    if there.hostname in _LOOPBACK or here.hostname not in _LOOPBACK:
+        return own
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(there.hostname, there.port or 443, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as asked:
+            asked.connect(address)  # sends nothing
+            found = str(asked.getsockname()[0])
+    except OSError:
+        return own
+    return f"{here.scheme}://{f'[{found}]' if ':' in found else found}:{here.port}"
 
 
 def _own_address(url: str, host: str, port: int) -> str:

@@ -21,7 +21,7 @@ from moorage.gateway.master import START_LIMIT_S, STATUS
 
 LOOK_S = 0.1
 MARGIN_S = 15.0
-_STAYS = ("host", "port", "server_url", "token")
+_STAYS = ("host", "port", "server_url", "token", "gateway_id")
 """Of the running gateway's settings, what a reload keeps: to be reached elsewhere, or to belong to another control
 plane, is to be another gateway."""
 _DRAIN_S = 60.0

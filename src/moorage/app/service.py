@@ -1,5 +1,6 @@
 """The text of a systemd unit for a gateway that runs alone. Called by `commands`."""
 
+import math
 import shlex
 import sys
 from collections.abc import Mapping
@@ -7,8 +8,8 @@ from pathlib import Path
 
 from moorage.app.settings import Settings
 
-_STOP_S = 75
-"""What runs may take a minute; the rest is for the ends of processes."""
+_ENDS_S = 15
+"""How much longer than `drain_s` the ends of processes may take."""
 _CARRIED = ("MOORAGE_HOME", "MOORAGE_URL", "MOORAGE_GATEWAY")
 """How variables begin that go into the unit; a token is a secret, which anybody may read there."""
 
@@ -36,7 +37,7 @@ ExecStart={command} gateway
 ExecReload={command} gateway --reload
 # The master alone is told to end; it ends its processes once they have finished what runs.
 KillMode=mixed
-TimeoutStopSec={_STOP_S}
+TimeoutStopSec={math.ceil(settings.gateway_own["gateway_drain_s"]) + _ENDS_S}
 Restart=always
 RestartSec=1
 LimitNOFILE=1048576

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from moorage.app import parsing
+from moorage.app import gateway_settings, parsing
 from moorage.app.parsing import LOG_LEVELS, Address, GpuGroup
 from moorage.domain.errors import InvalidSpec
 from moorage.domain.units import format_size, parse_duration
@@ -38,6 +38,8 @@ class Settings:
     gateway_tls_certificate: Path | None
     gateway_tls_key: Path | None
     gateway_access_log: Path | None
+    gateway_own: Mapping[str, Any]
+    """by their names: those of `gateway_settings`"""
     token: str | None
     url: str
     machine_ttl_s: float
@@ -71,6 +73,11 @@ class Settings:
         return url if self.gateway_tls_certificate is None else url.replace("http://", "https://", 1)
 
     @property
+    def gateway_advertised(self) -> str:
+        """How clients elsewhere reach the gateway."""
+        return self.gateway_own["gateway_advertise"] or self.gateway_url
+
+    @property
     def remembered(self) -> bool:
         """Whether an address is another than the usual one only because it was so the last time."""
         return any(not self.asked(key) and self.show(key) != _READERS[key][0]({}) for key in REMEMBERED)
@@ -81,7 +88,8 @@ class Settings:
 
     def show(self, key: str) -> Any:
         """A value in the form in which it is written in a variable."""
-        return _show(key, getattr(self, key))
+        own = gateway_settings.OWN.get(key)
+        return _show(key, getattr(self, key)) if own is None else own.show(self.gateway_own[key])
 
 
 def variable(key: str) -> str:
@@ -116,7 +124,8 @@ def load(env: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Sett
             "of MOORAGE_GATEWAY_TLS_CERTIFICATE and MOORAGE_GATEWAY_TLS_KEY only one is set",
             remedy="set both for TLS at the gateway, or none",
         )
-    return Settings(**values, sources=sources)
+    own = {key: values.pop(key) for key in gateway_settings.OWN}
+    return Settings(**values, gateway_own=own, sources=sources)
 
 
 def _home(env: Mapping[str, str], given: Mapping[str, str]) -> Path:
@@ -222,6 +231,12 @@ def _show(key: str, value: Any) -> Any:
 
 
 Values = Mapping[str, Any]
+
+
+def _always(default: str) -> Callable[[Values], str]:
+    return lambda _: default
+
+
 _READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
     "home": (lambda v: "", parsing.path),
     "database_url": (lambda v: f"sqlite:///{v['home'] / 'moorage.db'}", parsing.database),
@@ -233,6 +248,7 @@ _READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
     "gateway_processes": (lambda v: "1", parsing.count),
     "gateway_tls_certificate": (lambda v: "", parsing.file),
     "gateway_tls_key": (lambda v: "", parsing.file),
+    **{key: (_always(own.default), own.read) for key, own in gateway_settings.OWN.items()},
     "token": (lambda v: "", lambda raw: raw or None),
     "url": (lambda v: v["api"].url, parsing.url),
     "machine_ttl_s": (lambda v: "30", parsing.seconds),
@@ -263,6 +279,7 @@ _ALLOWED: Mapping[str, str] = {
     "gateway_processes": f"1 to {PROCESSES_MAX}: one for each CPU core that the gateway may use",
     "gateway_tls_certificate": "a PEM file: the certificate, then those that lead to its root",
     "gateway_tls_key": "a PEM file: the certificate's private key, without a passphrase",
+    **{key: own.allowed for key, own in gateway_settings.OWN.items()},
     "token": "a token",
     "url": "http://HOST:PORT or https://HOST:PORT",
     "machine_ttl_s": "seconds, such as 30",

@@ -18,11 +18,26 @@ from moorage.app.processes import Identity
 
 STOP_LIMIT_S = {"agent": 90.0, "gateway": 65.0, "server": 20.0}
 """How long each part may take to stop: the agent waits for model servers (20 s of grace each, all at once), the gateway
-for streams that are still being read (60 s)."""
+for streams that are still being read (`drain_s`, 60 s unless it is set)."""
+_GATEWAY_ENDS_S = 5.0
+"""How much longer than `drain_s` it may take."""
 STOP_ORDER = ("agent", "gateway", "server")
 
 HANDLER_LIMIT_S = 20.0
 """How long an agent may take from its start until it answers SIGTERM in its own way."""
+
+
+def stop_limit_s(home: Home, name: str) -> float:
+    """How long a part of this home may take to stop."""
+    if name == "gateway":
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return float(json.loads(home.config(name).read_text())["drain_s"]) + _GATEWAY_ENDS_S
+    return STOP_LIMIT_S[name]
+
+
+def stop_all_limit_s(home: Home) -> float:
+    """How long all of them may take, one after the other."""
+    return sum(stop_limit_s(home, name) for name in STOP_LIMIT_S) + 15.0
 
 
 def left_over(home: Home, name: str) -> Iterator[tuple[Identity, str | None]]:

@@ -28,7 +28,7 @@ from moorage._version import VERSION
 from moorage.app import processes, reloading
 from moorage.app.home import PARTS, Home, write_private
 from moorage.app.processes import Identity
-from moorage.app.stopping import STOP_LIMIT_S, STOP_ORDER, end, left_over, revive_agent, say
+from moorage.app.stopping import STOP_ORDER, end, left_over, revive_agent, say, stop_limit_s
 from moorage.domain.errors import Unavailable
 
 REMOVED = "removed"
@@ -124,7 +124,7 @@ class Supervisor:
                 say(f"gateway: pid {identity.pid} has new processes of this configuration and version")
                 continue
             say(f"{name}: pid {identity.pid} was started from another configuration or version; replacing it")
-            end(identity, name, keep=True, limit_s=STOP_LIMIT_S[name])
+            end(identity, name, keep=True, limit_s=stop_limit_s(self.home, name))
         self.save()
         for part in self.parts.values():
             if part.identity is None:
@@ -142,7 +142,7 @@ class Supervisor:
             if part.identity is not None:
                 part.state = "stopping"
                 self.save()
-                end(part.identity, name, keep=keep, limit_s=STOP_LIMIT_S[name])
+                end(part.identity, name, keep=keep, limit_s=stop_limit_s(self.home, name))
                 self._unwatch(part)
             part.state, part.identity = "stopped", None
             self.save()

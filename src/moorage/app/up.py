@@ -17,14 +17,21 @@ from moorage.app.home import PARTS, Home, write_configs, write_private
 from moorage.app.parsing import Address
 from moorage.app.processes import Identity
 from moorage.app.settings import Settings, address_of
-from moorage.app.stopping import STOP_LIMIT_S, STOP_ORDER, end, left_over, model_servers_live, revive_agent
+from moorage.app.stopping import (
+    STOP_ORDER,
+    end,
+    left_over,
+    model_servers_live,
+    revive_agent,
+    stop_all_limit_s,
+    stop_limit_s,
+)
 from moorage.app.supervisor import REMOVED, Part, Supervisor
 from moorage.cli.progress import Progress
 from moorage.domain.errors import Conflict, MoorageError, Unavailable, WaitFailed, WaitTimeout
 
 GIVE_UP_AFTER_DEATHS = 3
 LOOK_EVERY_S = 0.1
-STOP_ALL_LIMIT_S = sum(STOP_LIMIT_S.values()) + 15.0
 GIVE_BACK_LIMIT_S = 20.0
 """How long an `up` that failed may take to stop what it started. Nothing was served yet, so nothing has to finish."""
 MODEL_SERVERS_END_S = 10.0
@@ -137,9 +144,9 @@ def down(home: Home, progress: Progress, *, keep: bool) -> bool:
         running = running_supervisor(home)
         try:
             did = (
-                _stop_supervisor(home, running, progress, keep=keep, limit_s=STOP_ALL_LIMIT_S)
+                _stop_supervisor(home, running, progress, keep=keep, limit_s=stop_all_limit_s(home))
                 if running
-                else _stop_left_over(home, progress, keep=keep, limit_s=STOP_ALL_LIMIT_S)
+                else _stop_left_over(home, progress, keep=keep, limit_s=stop_all_limit_s(home))
             )
         finally:
             progress.clear()
@@ -354,7 +361,7 @@ def _stop_left_over(home: Home, progress: Progress, *, keep: bool, limit_s: floa
                 found = [revived] if revived else []
             for identity in found:
                 progress.update(f"stopping the {name} (pid {identity.pid})")
-                end(identity, name, keep=keep, limit_s=min(limit_s, STOP_LIMIT_S[name]))
+                end(identity, name, keep=keep, limit_s=min(limit_s, stop_limit_s(home, name)))
                 did = True
             supervisor.parts[name] = Part(name, "", state="stopped")
         if did:

@@ -1,14 +1,54 @@
 """Settings of one gateway process, as its supervisor writes them. No environment is read here."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from moorage.domain.errors import InvalidSpec
 
 PROCESSES_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From where to where a number of the settings may go; `whole` ones are counts or bytes, the others seconds."""
+
+    least: float
+    most: float
+    whole: bool = True
+
+    def holds(self, value: object) -> bool:
+        """Whether this is such a number."""
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
+            return False
+        return math.isfinite(value) and self.least <= value <= self.most
+
+
+_KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
+_DAY_S: Final = 86_400
+SPANS: Final[Mapping[str, Span]] = MappingProxyType(
+    {
+        "processes": Span(1, PROCESSES_MAX),
+        "head_bytes_max": Span(_KIB, 16 * _MIB),
+        "body_bytes_max": Span(1, 1024 * _GIB),
+        "skim_bytes_max": Span(1, _GIB),
+        "head_timeout_s": Span(0.05, _DAY_S, whole=False),
+        "body_timeout_s": Span(0.05, _DAY_S, whole=False),
+        "keepalive_s": Span(0.05, _DAY_S, whole=False),
+        "upstream_idle_s": Span(0, _DAY_S, whole=False),
+        "write_timeout_s": Span(0.05, _DAY_S, whole=False),
+        "tunnel_idle_s": Span(0.05, 30 * _DAY_S, whole=False),
+        "drain_s": Span(0, _DAY_S, whole=False),
+        "records_max": Span(1, 1_000_000),
+        "access_log_bytes": Span(1, 1024 * _GIB),
+        "access_log_keep": Span(0, 1000),
+        "tls_handshake_timeout_s": Span(0.05, _DAY_S, whole=False),
+    }
+)
 _PATHS = ("state_dir", "access_log", "tls_certificate", "tls_key")
 
 
@@ -73,10 +113,16 @@ class GatewayConfig:
                 f"gateway: server_url {self.server_url!r} is not an http(s) address",
                 remedy="give the control plane's address, for example http://127.0.0.1:7420",
             )
-        if type(self.processes) is not int or not 1 <= self.processes <= PROCESSES_MAX:
+        for name, span in SPANS.items():
+            if not span.holds(getattr(self, name)):
+                what = f"a {'whole number' if span.whole else 'number of seconds'}"
+                raise InvalidSpec(
+                    f"gateway: {name} is {getattr(self, name)!r}, not {what} from {span.least:g} to {span.most:,.0f}",
+                    remedy=f"give another {name}, or leave it out",
+                )
+        if not isinstance(self.forwarded, bool):
             raise InvalidSpec(
-                f"gateway: processes is {self.processes!r}, not a number from 1 to {PROCESSES_MAX}",
-                remedy="give as many as there are CPU cores for them",
+                f"gateway: forwarded is {self.forwarded!r}, neither true nor false", remedy="write true or false"
             )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InvalidSpec(

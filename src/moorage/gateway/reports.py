@@ -7,8 +7,8 @@ it is sent (`control`).
 from collections.abc import Iterator, Mapping
 from math import inf
 
-from moorage.decide.serving import ejection
 from moorage.decide.serving.routes import EndpointState, Generation, RevisionState, TargetState
+from moorage.decide.serving.routing import why_aside
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.hub import Hub
 from moorage.wire.routing import EndpointActivity, Evidence, GatewayReport, PutAside
@@ -24,7 +24,7 @@ class Reporter:
 
     Args:
         incarnation: drawn at each start of the process.
-        address: `host:port` at which clients reach this gateway.
+        address: where the control plane asks this gateway about requests.
     """
 
     def __init__(self, hub: Hub, config: GatewayConfig, *, incarnation: str, address: str) -> None:
@@ -53,7 +53,7 @@ class Reporter:
             incarnation=self._incarnation,
             table_incarnation=confirmed.incarnation if confirmed else None,
             table_number=confirmed.number if confirmed else 0,
-            address=self._config.advertise or self._address,
+            address=self._address,
             endpoints=tuple(_activity(endpoint, oldest, now) for endpoint in self._seen()),
             evidence=tuple(self._evidence()),
             wants=limits.last_wants() if leaving else limits.wants(),
@@ -151,7 +151,7 @@ def _activity(endpoint: EndpointState, oldest: Mapping[TargetState, float], now:
 
 def _aside(endpoint: EndpointState) -> list[tuple[TargetState, str]]:
     """Replicas in the table that are put aside, and why."""
-    return [(target, why) for target in endpoint.targets if (why := ejection.why_aside(target)) is not None]
+    return [(target, why) for target in endpoint.targets if (why := why_aside(target)) is not None]
 
 
 def _running(endpoint: EndpointState) -> dict[str, int]:

@@ -158,16 +158,17 @@ class Gateway:
     async def _reported_address(self, loop: asyncio.AbstractEventLoop) -> str:
         """Where the control plane asks for `/moorage/…`; any of our processes answers for all of them.
 
-        A control plane on this machine is given a port without TLS of this machine: the certificate is for the
-        gateway's clients and their names, none of which it uses.
+        A control plane on this machine is given an address of this machine: what is advertised is for the gateway's
+        clients, and may lead elsewhere first. With TLS that is a port without it, as the certificate is for the
+        clients' names, none of which the control plane uses.
         """
         config, hub = self.config, self.hub
+        if urlsplit(config.server_url).hostname not in ("127.0.0.1", "::1", "localhost"):
+            return config.advertise or f"{config.scheme}://{self.address}"
         if config.tls_certificate is None:
-            return config.advertise or self.address
-        if urlsplit(config.server_url).hostname in ("127.0.0.1", "::1", "localhost"):
-            server = self._private = await loop.create_server(lambda: _protocol(hub), "127.0.0.1", 0)
-            return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        return config.advertise or f"https://{self.address}"
+            return self.address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
+        server = self._private = await loop.create_server(lambda: _protocol(hub), "127.0.0.1", 0)
+        return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
     async def _first_table(self, patience_s: float) -> None:
         """Another process serves meanwhile: take its place with a table, where one is to be had in time."""

@@ -1,16 +1,20 @@
 """Settings: every value has a source, and a wrong one is refused by the name a person knows it by."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from moorage.agent.config import from_mapping
-from moorage.app.home import Home, part_configs
+from moorage.app.home import Home, machine_name, part_configs, write_configs
+from moorage.app.joining import reached_from
 from moorage.app.parsing import Address
 from moorage.app.ports import require_apart
+from moorage.app.service import gateway_unit
 from moorage.app.settings import address_of, load
 from moorage.app.showing import effective
+from moorage.app.stopping import stop_limit_s
 from moorage.domain.errors import InvalidSpec
 from moorage.gateway.config import GatewayConfig
 
@@ -240,3 +244,101 @@ def test_a_number_of_processes_that_makes_no_sense_is_refused(tmp_path: Path, wr
 def test_a_certificate_without_its_key_is_refused_before_anything_starts(tmp_path: Path):
     with pytest.raises(InvalidSpec, match="only one is set"):
         load({"MOORAGE_HOME": str(tmp_path), "MOORAGE_GATEWAY_TLS_CERTIFICATE": "/c.pem"})
+
+
+def test_every_setting_of_the_gateway_can_be_set_by_a_person_and_reaches_it(tmp_path: Path):
+    (tmp_path / "config.toml").write_text(
+        'gateway_write_timeout_s = 90\ngateway_forwarded = true\ngateway_head_bytes_max = "128KiB"\n'
+    )
+    env = {
+        "MOORAGE_HOME": str(tmp_path),
+        "MOORAGE_GATEWAY_TUNNEL_IDLE_S": "1h",
+        "MOORAGE_GATEWAY_ACCESS_LOG_KEEP": "0",
+        "MOORAGE_GATEWAY_ID": "edge-2",
+        "MOORAGE_GATEWAY_ADVERTISE": "https://models.example",
+    }
+    settings = load(env)
+    Home(tmp_path).make()
+    configs = part_configs(Home(tmp_path), settings, settings.api.url)
+    gateway = GatewayConfig.from_mapping(configs["gateway"])
+    assert (gateway.write_timeout_s, gateway.forwarded, gateway.head_bytes_max) == (90.0, True, 128 * 1024)
+    assert (gateway.tunnel_idle_s, gateway.access_log_keep, gateway.gateway_id) == (3600.0, 0, "edge-2")
+    assert gateway.advertise == configs["server"]["gateway_url"] == "https://models.example"
+    assert settings.gateway_url == "http://127.0.0.1:7421", "commands of this machine go to it directly"
+    shown = {row["name"]: row["value"] for row in settings.to_wire()}
+    assert (shown["MOORAGE_GATEWAY_WRITE_TIMEOUT_S"], shown["MOORAGE_GATEWAY_DRAIN_S"]) == ("1m30s", "1m")
+    assert (shown["MOORAGE_GATEWAY_FORWARDED"], shown["MOORAGE_GATEWAY_HEAD_BYTES_MAX"]) == ("true", "128KiB")
+    elsewhere = {"host", "port", "server_url", "token", "state_dir"}
+    assert {
+        f"MOORAGE_GATEWAY_{f.name}".upper().replace("GATEWAY_GATEWAY", "GATEWAY") for f in fields(GatewayConfig)
+    } <= (set(shown) | {f"MOORAGE_GATEWAY_{name.upper()}" for name in elsewhere})
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "what", "allowed"),
+    [
+        ("write_timeout_s", "abc", "is not a duration", "from 50ms to 1d"),
+        ("write_timeout_s", "0", "not from 50ms to 1d", "such as 1m"),
+        ("drain_s", "2d", "not from 0s to 1d", "such as 1m"),
+        ("head_bytes_max", "12", "not from 1KiB to 16MiB", "such as 64KiB"),
+        ("records_max", "1.5", "not a whole number", "such as 10000"),
+        ("forwarded", "maybe", "neither true nor false", "true or false"),
+        ("id", "a/b", "not a plain name", "letters, digits"),
+        ("advertise", "models.example", "not an http(s) address", "https://HOST"),
+    ],
+)
+def test_a_setting_that_the_gateway_cannot_use_is_refused_where_it_was_written(
+    tmp_path: Path, name: str, raw: str, what: str, allowed: str
+):
+    with pytest.raises(InvalidSpec) as by_variable:
+        load({"MOORAGE_HOME": str(tmp_path), f"MOORAGE_GATEWAY_{name.upper()}": raw})
+    assert f"MOORAGE_GATEWAY_{name.upper()} is {raw!r}" in by_variable.value.message
+    assert what in by_variable.value.message
+    assert allowed in str(by_variable.value.remedy)
+    (tmp_path / "config.toml").write_text(f"gateway_{name} = {json.dumps(raw)}\n")
+    with pytest.raises(InvalidSpec, match=r"config\.toml"):
+        load({"MOORAGE_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("write_timeout_s", "60"),
+        ("write_timeout_s", 0),
+        ("drain_s", float("nan")),
+        ("head_bytes_max", 1.5),
+        ("records_max", True),
+        ("forwarded", "yes"),
+    ],
+)
+def test_a_gateways_file_with_a_value_that_is_none_is_refused_by_its_name(tmp_path: Path, name: str, value: object):
+    values = {"server_url": "http://127.0.0.1:1", "token": "t", "state_dir": str(tmp_path), "gateway_id": "g"}
+    with pytest.raises(InvalidSpec, match=f"gateway: {name} is ") as refused:
+        GatewayConfig.from_mapping({**values, name: value})
+    assert refused.value.remedy
+
+
+def test_a_second_gateway_of_a_machine_that_belongs_elsewhere_has_a_name_of_its_own(tmp_path: Path):
+    ids = set()
+    for home in ("one", "two"):
+        settings = load({"MOORAGE_HOME": str(tmp_path / home), "MOORAGE_URL": "http://10.0.0.7:7420"})
+        (tmp_path / home / "tokens").mkdir(parents=True)
+        ids.add(part_configs(Home(tmp_path / home), settings, settings.url)["gateway"]["gateway_id"])
+    assert len(ids) == 2
+    assert machine_name() not in ids
+
+
+def test_a_gateway_for_all_addresses_is_told_to_a_control_plane_elsewhere_by_the_address_that_leads_there():
+    assert reached_from("http://127.0.0.1:7420", "http://127.0.0.1:7421") == "http://127.0.0.1:7421"
+    assert reached_from("http://10.0.0.7:7420", "https://10.0.0.8:7421") == "https://10.0.0.8:7421"
+    assert reached_from("http://nowhere.invalid:7420", "http://127.0.0.1:7421") == "http://127.0.0.1:7421"
+
+
+def test_what_a_gateway_finishes_is_waited_for_as_long_as_it_may(tmp_path: Path):
+    settings = load({"MOORAGE_HOME": str(tmp_path), "MOORAGE_GATEWAY_DRAIN_S": "10m"})
+    home = Home(settings.home)
+    home.make()
+    assert stop_limit_s(home, "gateway") == 65.0
+    write_configs(home, settings)
+    assert stop_limit_s(home, "gateway") == 605.0
+    assert "TimeoutStopSec=615" in gateway_unit({}, settings)

@@ -20,7 +20,7 @@ from typing import Final
 from moorage.decide.serving import ejection, estimates, naming, refusals
 from moorage.decide.serving.among import Among
 from moorage.decide.serving.binding import BindingSpec, BindingState
-from moorage.decide.serving.ejection import EJECT_MAX_S, EJECT_MIN_S
+from moorage.decide.serving.ejection import EJECT_MAX_S, EJECT_MIN_S, why_aside
 from moorage.decide.serving.picking import Picks, start
 from moorage.decide.serving.queueing import Token, Waiter
 from moorage.decide.serving.routes import (
@@ -39,7 +39,7 @@ from moorage.decide.serving.routes import (
     TargetState,
 )
 
-__all__ = ["CONTROL_GRACE_S", "EJECT_MAX_S", "EJECT_MIN_S", "Router"]
+__all__ = ["CONTROL_GRACE_S", "EJECT_MAX_S", "EJECT_MIN_S", "Router", "why_aside"]
 
 _SAMPLED: Final = 7
 """While nothing waits, every eighth service time is measured."""
