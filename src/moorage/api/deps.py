@@ -39,7 +39,7 @@ from moorage.decide.decision import Ids
 from moorage.decide.serving.snapshot import Demand, Load
 from moorage.domain.errors import InvalidSpec
 from moorage.domain.nouns import Deployment
-from moorage.ports import Clock, Store
+from moorage.ports import Clock, Store, UsageRows
 
 KEY_MAX = 200
 """Characters of an idempotency key: room for a digest with a prefix, not for a document."""
@@ -84,6 +84,7 @@ class ApiDeps:
 
     Args:
         store, clock: as everywhere.
+        usage: what was used with clients' keys; of the same store.
         commands, machines, gateways, explain: the control rooms.
         auth: who bears a token.
         credentials: issues tokens.
@@ -112,6 +113,7 @@ class ApiDeps:
     """
 
     store: Store
+    usage: UsageRows
     clock: Clock
     commands: Commands
     machines: Machines
@@ -162,7 +164,7 @@ class ApiDeps:
     @cached_property
     def client_keys(self) -> Keys:
         """What clients of endpoints show."""
-        return Keys(self.store, self.clock, self.ids)
+        return Keys(self.store, self.clock, self.ids, usage=self.usage, spread=self.spread)
 
     @cached_property
     def models(self) -> MachineCaches:

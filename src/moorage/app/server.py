@@ -145,8 +145,7 @@ async def build(config: ServerConfig) -> Graph:
     leadership = Leadership(store, clock, owner=f"home:{config.home}")
     publisher.usage = UsageIntake(store, clock)
     slices = publisher.slices = Slices(store, clock, leadership, publisher.limits)
-    http = httpx.AsyncClient(timeout=5.0)
-    direct = httpx.AsyncClient(trust_env=False, limits=DIRECT)
+    http, direct = httpx.AsyncClient(timeout=5.0), httpx.AsyncClient(trust_env=False, limits=DIRECT)
     relay = LogRelay(clock, lambda: ids.new("Operation"))
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
     copies = DriveRelay(clock, lambda: ids.new("Operation"))
@@ -166,6 +165,7 @@ async def build(config: ServerConfig) -> Graph:
     tokens = config.tokens
     deps = ApiDeps(
         store=store,
+        usage=store,
         clock=clock,
         commands=Admission(store, clock, ids, publisher.demand, scheduling.keeper, pins=Pins(HubPins(Hub()), vault)),
         machines=observation,

@@ -58,7 +58,7 @@ def sentence(seen: Json) -> str:
     """What it is doing now, in a few words, with its reason."""
     if seen.get("kind") == "Operation":
         return _operation(seen)
-    if seen.get("kind") == "Endpoint":
+    if seen.get("kind") in ("Endpoint", "Key"):
         return _spread(seen)
     word = seen.get("phase") or seen.get("state") or ("deleted" if seen.get("deleted") else "?")
     counts = ""
@@ -72,7 +72,7 @@ def sentence(seen: Json) -> str:
 
 
 def _spread(seen: Json) -> str:
-    """At which gateways an endpoint is as it is, and which have not confirmed it."""
+    """At which gateways an endpoint or a key is as it is, and which have not confirmed it."""
     from moorage.client.endpoint_wait import lagging
 
     generation, gateways, behind = seen.get("generation"), seen.get("gateways") or (), lagging(seen)

@@ -324,8 +324,18 @@ class Operations:
     ) -> Outcome: ...
 
 class Keys:
-    def list(self, *, namespace: str | None = ...) -> Items: ...
+    def list(self, *, used_from: str | None = ..., namespace: str | None = ...) -> Items: ...
     def get(self, name: str, *, namespace: str | None = ...) -> Json: ...
+    def usage(
+        self,
+        name: str,
+        *,
+        since: str | None = ...,
+        until: str | None = ...,
+        bucket: str = ...,
+        endpoint: str | None = ...,
+        namespace: str | None = ...,
+    ) -> Json: ...
     def create(
         self,
         name: str,
@@ -351,6 +361,15 @@ class Keys:
         self, name: str, *, text: str | None = ..., namespace: str | None = ..., key: str | None = ...
     ) -> Json: ...
     def delete(self, name: str, *, namespace: str | None = ..., key: str | None = ...) -> Json: ...
+    def wait(
+        self,
+        name: str,
+        *,
+        timeout_s: float | None = ...,
+        interval_s: float = ...,
+        on_status: Callable[[Json], None] | None = ...,
+        namespace: str | None = ...,
+    ) -> Outcome: ...
 
 class Secrets:
     def list(self, *, namespace: str | None = ...) -> Items: ...

@@ -63,7 +63,7 @@ class Watch:
         timeout_s: None waits for ever.
         interval_s: between two reads.
         on_status: called with each object read.
-        remedy: how to look further.
+        look: how to look further, where `moor why` and `moor logs` tell nothing of it.
     """
 
     goal: str
@@ -72,16 +72,17 @@ class Watch:
     timeout_s: float | None
     interval_s: float = INTERVAL_S
     on_status: Callable[[Json], None] | None = None
+    look: str = ""
 
     @property
     def remedy(self) -> str:
         """How to look further."""
-        return f"look further with `moor why {self.name}` and `moor logs {self.name}`"
+        return self.look or f"look further with `moor why {self.name}` and `moor logs {self.name}`"
 
     @property
     def onward(self) -> str:
         """How to wait on, once time is over; empty where the remedy tells it already."""
-        return f"; wait on with `moor wait {self.name} --for {self.goal}`"
+        return "" if self.look else f"; wait on with `moor wait {self.name} --for {self.goal}`"
 
 
 def watch_of(

@@ -4,7 +4,7 @@ Here: reading the rows and making the published form. Not here: making keys, che
 of limits, which asks here what they are. Called by the routing publisher.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar, cast
 
 from moorage.domain.nouns import Key, Namespace
@@ -28,11 +28,22 @@ class AccessRows:
         self._namespaces: dict[str, NamespaceRule] = {}
         self._names: dict[str, str] = {}
         """uid of a namespace's row -> its name"""
+        self._versions: dict[str, int] = {}
+        """of keys' rows, those included that open nothing any more"""
         self._published: Access | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._versions)
+
+    def version(self, uid: str) -> int:
+        """Version of the key's row that is kept; 0: there is none."""
+        return self._versions.get(uid, 0)
 
     async def load(self) -> None:
         """Read all, in place of what is kept."""
-        self._keys = {row.uid: rule for row in await self._store.find(Key) if (rule := key_rule(row)) is not None}
+        keys = await self._store.find(Key)
+        self._keys = {row.uid: rule for row in keys if (rule := key_rule(row)) is not None}
+        self._versions = {row.uid: row.version for row in keys}
         rows = await self._store.find(Namespace)
         self._names = {row.uid: row.name for row in rows}
         self._namespaces = {row.name: told for row in rows if (told := namespace_rule(row)) is not None}
@@ -47,6 +58,9 @@ class AccessRows:
         if kind == Key.kind:
             row = await self._store.get(Key, uid)
             changed = _put(self._keys, uid, key_rule(row) if row is not None else None)
+            self._versions.pop(uid, None)
+            if row is not None:
+                self._versions[uid] = row.version
         else:
             found = await self._store.get(Namespace, uid)
             name = self._names.setdefault(uid, found.name if found is not None else uid)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.control.gateways import GatewayLease
+from moorage.control.gateways import GatewayLease, SilentGateway
 from moorage.decide.endpoints import drawn
 from moorage.domain.nouns import Endpoint
 from moorage.ports import Store
@@ -20,16 +20,18 @@ OVER = frozenset({"failed", "stopped"})
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How far what is published of one endpoint has come.
+    """How far what is published of one endpoint or key has come.
 
     Args:
         number: generation since which it is as it is; None: it is not published yet.
         version: of the row that was published; 0 of a deployment's own endpoint.
+        silent: gateways that are out of reach: whatever they have, they may go on with.
     """
 
     number: int | None = None
     version: int = 0
     gateways: tuple[GatewayLease, ...] = ()
+    silent: tuple[SilentGateway, ...] = ()
 
 
 class Bindings:

@@ -15,6 +15,9 @@ from moorage.ports import Clock, Store
 from moorage.wire.routing import EndpointActivity, GatewayReport
 
 LEASE_S = 30.0
+FORGOTTEN_S = 7 * 86_400.0
+"""A gateway that was silent for a week is not spoken of any more."""
+
 KNOWN = "gateways/known"
 _LEFT_MAX = 64
 """Of how many that said goodbye an earlier report, which comes late, is not taken for life."""
@@ -45,6 +48,18 @@ class GatewayLease:
     id: str
     number: int | None
     left_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SilentGateway:
+    """A gateway that is known, never said goodbye, and is out of reach: where it runs it goes on with what it has.
+
+    Args:
+        silent_s: since it was heard last; None: not since this control plane started.
+    """
+
+    id: str
+    silent_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +196,18 @@ class Gateways:
         silent = set() if self.known() else self._expected - {g.id for g in live}
         told += [GatewayLease(gateway, None, self._started + LEASE_S - now) for gateway in silent]
         return tuple(sorted(told, key=lambda lease: lease.id))
+
+    def silent(self) -> tuple[SilentGateway, ...]:
+        """Those that are known and whose lease is over, by id, for as long as anybody should wonder about them."""
+        now = self._clock.monotonic()
+        if not self.known():
+            return ()
+        found = []
+        for gateway in self._expected - {g.id for g in self.live()}:
+            heard_at = self._seen[gateway].heard_at if gateway in self._seen else None
+            if now - (self._started if heard_at is None else heard_at) < FORGOTTEN_S:
+                found.append(SilentGateway(gateway, None if heard_at is None else now - heard_at))
+        return tuple(sorted(found, key=lambda gateway: gateway.id))
 
     def confirmations(self, number: int) -> dict[str, bool]:
         """Each gateway that may still route, and whether it holds a table of at least this number."""

@@ -68,6 +68,8 @@ class Publisher:
         self._changed_at: dict[str, int] = {}
         self._bound_at: dict[str, int] = {}
         """by endpoint that people made: the number since which it is bound as it is"""
+        self._keyed_at: dict[str, int] = {}
+        """by key, revoked ones included: the number since which gateways are told of it as it is"""
         self._served_by: dict[str, dict[str, _Served]] = {}
         """by deployment: its replicas' workers as they were read last"""
         self._homes: dict[str, str] = {}
@@ -109,6 +111,7 @@ class Publisher:
         self._number = max(self._number + 1, generation << NUMBER_BITS)
         self._changed_at = dict.fromkeys(self._routes, self._number)
         self._bound_at = dict.fromkeys(self._bindings, self._number)
+        self._keyed_at = dict.fromkeys(self._access, self._number)
         self._published = True
         await self._tell()
 
@@ -142,9 +145,13 @@ class Publisher:
         Args:
             rule: `KIND UID` of the row that says it.
         """
-        if not await self._access.refresh(*rule.split(" ", 1)) or not self._published:
+        kind, uid = rule.split(" ", 1)
+        if not await self._access.refresh(kind, uid) or not self._published:
             return
         self._number += 1
+        self._keyed_at.pop(uid, None)
+        if self._access.version(uid):
+            self._keyed_at[uid] = self._number
         await self._tell()
 
     def limits(self, subject: str) -> RateLimits | None:
@@ -153,9 +160,11 @@ class Publisher:
         return self._bindings.limits(name) if kind == "endpoint" else self._access.limits(subject)
 
     def spread(self, uid: str) -> Spread:
-        """How far what is published of a deployment's own endpoint, or of one that people made, has come."""
-        number = self._bound_at.get(uid, self._changed_at.get(uid)) if self._published else None
-        return Spread(number, self._bindings.version(uid), self._gateways.leases())
+        """How far what is published of a key, a deployment's own endpoint, or one that people made, has come."""
+        of_all = (self._bound_at, self._keyed_at, self._changed_at)
+        number = next((at[uid] for at in of_all if uid in at), None) if self._published else None
+        version = self._bindings.version(uid) or self._access.version(uid)
+        return Spread(number, version, self._gateways.leases(), self._gateways.silent())
 
     async def withdraw(self, worker: str, machine: str, epoch: int) -> str | None:
         """Take a worker that is said to end, or not to be ready, out of the table before anything is read or written.

@@ -1,9 +1,9 @@
 """Usage on its way from gateways' reports to disk, and what is told of it.
 
 Reports say sums that only grow, by gateway process; what several of them say at once is one write. A report is
-acknowledged once that is on disk: in its own answer where the disk is quick, else in a later one. What is lost with this
-process was not acknowledged, so gateways say it again. Any control plane may write, whoever leads: the table takes the
-larger sums. Called by the routing publisher.
+acknowledged once that is on disk: in its own answer where the disk is quick, else in a later one. What is lost with
+this process was not acknowledged, so gateways say it again. Any control plane may write, whoever leads: the table takes
+the larger sums. Called by the routing publisher.
 """
 
 import asyncio

@@ -3,20 +3,47 @@
 What gateways make of them is theirs (`gateway/keys`). The text of a key is never here: only its digest.
 """
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from moorage.decide.decision import Draft, Outcome
 from moorage.domain.changes import Change, Create, Remove, Update
-from moorage.domain.errors import Conflict
+from moorage.domain.errors import Conflict, InvalidSpec
 from moorage.domain.lifecycles.key import REVOKED
-from moorage.domain.nouns import Key
+from moorage.domain.nouns import Deployment, Endpoint, Key
 from moorage.domain.reasons import reason
 from moorage.domain.states import KeyState
 
 
-def issue(row: Key, actor: str) -> Outcome:
-    """A new key; that its name is free, the store sees."""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What keys of a namespace may open by name.
+
+    Args:
+        names: endpoints that people made, and those that deployments have of their own.
+        aliases: other names of a deployment's model -> the deployment; a key does not open those.
+    """
+
+    names: frozenset[str] = frozenset()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+
+def opened(deployments: Iterable[Deployment], endpoints: Iterable[Endpoint]) -> Opened:
+    """As the rows of a namespace say. What is being deleted is not there any more."""
+    there = [row for row in deployments if not row.deleting]
+    aliases = {str(a): row.name for row in there for a in (row.spec.get("model") or {}).get("aliases") or ()}
+    return Opened(frozenset((*(row.name for row in there), *(row.name for row in endpoints))), aliases)
+
+
+def issue(row: Key, there: Opened, actor: str) -> Outcome:
+    """A new key; that its name is free, the store sees.
+
+    Raises:
+        InvalidSpec: it names an endpoint that is not there.
+    """
+    _refuse_unknown(row, row.endpoints, there)
     opens, limits = ", ".join(row.endpoints) or None, told(row.limits) or None
     why = reason("key.issued", endpoints=opens, until=row.expires_at, limits=limits, by=actor)
     return Outcome(Change((Create(row, why),), actor), {"id": row.uid})
@@ -24,6 +51,7 @@ def issue(row: Key, actor: str) -> Outcome:
 
 def change(
     row: Key,
+    there: Opened,
     *,
     endpoints: Sequence[str] | None,
     limits: Mapping[str, int] | None,
@@ -34,6 +62,7 @@ def change(
 
     Raises:
         Conflict: it is revoked.
+        InvalidSpec: it is to open an endpoint that is not there.
     """
     if row.state is KeyState.REVOKED:
         raise Conflict(
@@ -42,6 +71,7 @@ def change(
             remedy="make another one: moor keys create NAME",
             target=f"Key {row.namespace}/{row.name}",
         )
+    _refuse_unknown(row, endpoints or (), there)
     asked: dict[str, Any] = {
         "endpoints": None if endpoints is None else tuple(endpoints),
         "limits": None if limits is None else dict(limits),
@@ -79,6 +109,33 @@ def delete(row: Key, actor: str) -> Outcome:
 def told(limits: Mapping[str, int]) -> str:
     """Limits in one line."""
     return ", ".join(f"{name} {limits[name]}" for name in sorted(limits))
+
+
+def gone(row: Key, there: Opened) -> list[str]:
+    """Names that it has and that open nothing now, since what was called so was deleted."""
+    return [name for name in row.endpoints if name not in there.names]
+
+
+def _refuse_unknown(row: Key, names: Sequence[str], there: Opened) -> None:
+    errors: list[dict[str, Any]] = []
+    for at, name in enumerate(names):
+        if name in there.names:
+            continue
+        near = difflib.get_close_matches(name, there.names, n=1, cutoff=0.6)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        if name in there.aliases:
+            hint = f" (the model of {there.aliases[name]} goes by that name: say {there.aliases[name]})"
+        errors.append({"path": f"endpoints[{at}]", "message": f"there is no endpoint {name}{hint}"})
+    if errors:
+        raise InvalidSpec(
+            f"the key {row.namespace}/{row.name} cannot open what is not there: "
+            f"{'; '.join(str(error['message']) for error in errors)}",
+            errors=errors,
+            code="unknown_endpoint",
+            remedy=f"name those that are there (moor endpoint ls --all -n {row.namespace}), or none to open all, also "
+            "those to come; nothing was changed",
+            target=f"Key {row.namespace}/{row.name}",
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -77,6 +77,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     relay = LogRelay(clock, lambda: f"q-{next(numbers)}")
     deps = ApiDeps(
         store=counting,
+        usage=store,
         clock=clock,
         commands=commands,
         machines=machines,

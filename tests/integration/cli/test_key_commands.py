@@ -24,8 +24,13 @@ def key(**fields: Any) -> dict[str, Any]:
     return {**plain, "endpoints": [], "limits": {}, "expires_at": None, "revoked_at": None, "description": "", **fields}
 
 
+def told(generation: int, **gateways: int) -> dict[str, Any]:
+    return {"generation": generation, "gateways": [{"id": g, "generation": at} for g, at in gateways.items()]}
+
+
 def test_a_new_key_s_text_is_shown_with_how_to_use_it(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers[f"POST {KEYS}"] = (201, key(endpoints=["chat"], limits={"in_flight": 2}, key="moor-key.1.secret"))
+    api.answers[f"GET {KEYS}/app"] = (200, key(**told(3, g1=3)))
     order = ["keys", "create", "app", "--endpoint", "chat", "--in-flight", "2", "--expires", "30d"]
     assert main(order, api.env) == 0
     assert api.sent("POST")[-1]["body"] == {
@@ -72,8 +77,53 @@ def test_keys_are_listed_revoked_and_deleted(api: StubApi, capsys: pytest.Captur
     assert shown[:5] == ["app", "expired", "moor-key.1", "all", "unlimited"]
     assert shown[6] == "ago"
     api.answers[f"POST {KEYS}/app/revoke"] = (200, key(state="revoked"))
+    api.answers[f"GET {KEYS}/app"] = (200, key(state="revoked", **told(3, g1=3, g2=4)))
     assert main(["keys", "revoke", "app", "--text", "leaked"], api.env) == 0
     assert api.sent("POST")[-1]["body"] == {"text": "leaked"}
     api.answers[f"DELETE {KEYS}/app"] = (200, {"kind": "Key", "id": "key-1", "deleted": True})
     assert main(["keys", "delete", "app"], api.env) == 0
-    assert capsys.readouterr().out.splitlines() == ["app: revoked", "app: deleted"]
+    assert capsys.readouterr().out.splitlines() == [
+        "app: revoked; all 2 gateways refuse it",
+        "app: deleted; its usage is told by  moor keys usage key-1",
+    ]
+
+
+def test_a_revoked_key_names_the_gateways_that_may_still_let_it_in(
+    api: StubApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.answers[f"POST {KEYS}/app/revoke"] = (200, key(state="revoked"))
+    away = [{"id": "g9", "heard_at": "2026-01-01T00:00:00Z"}]
+    api.answers[f"GET {KEYS}/app"] = (200, key(state="revoked", **told(3, g1=3), unreachable=away))
+    assert main(["keys", "revoke", "app"], api.env) == 0
+    said = capsys.readouterr().out
+    assert "app: revoked; the gateway refuses it" in said
+    assert "g9 is out of reach (heard last at 2026-01-01T00:00:00Z); if it runs, it lets the key in" in said
+    api.answers[f"GET {KEYS}/app"] = (200, key(state="revoked", **told(3, g1=3, g2=2)))
+    assert main(["keys", "revoke", "app", "--timeout", "0.3"], api.env) != 0
+    said = capsys.readouterr().err
+    assert "g2 has not confirmed it, and may go by what was before" in said
+    assert "moor keys get app" in said
+    assert main(["keys", "revoke", "app", "--no-wait"], api.env) == 0
+    assert "gateways follow" in capsys.readouterr().out
+
+
+def test_usage_is_shown_by_day_with_its_sum_and_what_was_only_counted(
+    api: StubApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sums = {"requests": 1200, "answered": 1190, "refused": 6, "failed": 3, "client_gone": 1}
+    sums |= {"input_tokens": 50_000, "output_tokens": 7000, "counted_tokens": 40}
+    items = [{"day": f"2026-01-0{n}", "endpoint": "chat", **sums} for n in (1, 2)]
+    found = {"kind": "Usage", "key": "app", "key_id": "key-1", "from": "2026-01-01", "to": "2026-01-02"}
+    found |= {"bucket": "day", "items": items, "total": sums}
+    api.answers[f"GET {KEYS}/app/usage"] = (200, found)
+    assert main(["keys", "usage", "app", "--since", "2026-01-01"], api.env) == 0
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert lines[1].split() == ["2026-01-01", "chat", "1,200", "1,190", "6", "3", "1", "50,000", "7,000"]
+    assert lines[3].split()[:2] == ["total", "1,200"]
+    assert "40 of the output tokens were counted" in shown.err
+    assert main(["keys", "usage", "app", "--since", "soon"], api.env) == 2
+    assert "neither a day nor how long back" in capsys.readouterr().err
+    api.answers[f"GET {KEYS}/app/usage"] = (200, {**found, "items": [], "total": dict.fromkeys(sums, 0)})
+    assert main(["keys", "usage", "app"], api.env) == 0
+    assert "app was not used from 2026-01-01 to 2026-01-02" in capsys.readouterr().err

@@ -1,10 +1,13 @@
 """`/namespaces/{ns}/keys`: what clients of endpoints show. Only the answer to a create has a key's text."""
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
 
 from moorage.api.bodies import described, read
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
+from moorage.control.used import span_of
 from moorage.domain.ids import check_name
 from moorage.wire.key import KeyBody, KeyChange, RevokeBody
 
@@ -13,10 +16,16 @@ router = APIRouter(prefix="/namespaces/{ns}/keys", tags=["keys"])
 MESSAGES = (KeyBody, KeyChange, RevokeBody)
 
 
+Since = Annotated[str | None, Query(alias="from", description="first day, or a time on it; else 30 days back")]
+Until = Annotated[str | None, Query(alias="to", description="last day, or a time on it; else today")]
+Used = Annotated[str | None, Query(description="also what was used with each from this day on, under `usage`")]
+
+
 @router.get("")
-async def list_keys(ns: Namespace, deps: Deps) -> Response:
+async def list_keys(ns: Namespace, deps: Deps, used_from: Used = None) -> Response:
     """Every key of a namespace; never their texts."""
-    return json_response({"items": await deps.client_keys.listed(ns), "next": None})
+    used = None if used_from is None else span_of(used_from, None, deps.clock.now())
+    return json_response({"items": await deps.client_keys.listed(ns, used), "next": None})
 
 
 @router.post("", openapi_extra=described(KeyBody, None))
@@ -31,6 +40,22 @@ async def create_key(ns: Namespace, request: Request, deps: Deps, actor: Actor, 
 async def get_key(ns: Namespace, name: str, deps: Deps) -> Response:
     """One of them; never its text."""
     return json_response(await deps.client_keys.get(ns, name))
+
+
+@router.get("/{name}/usage")
+async def key_usage(
+    *,
+    ns: Namespace,
+    name: str,
+    deps: Deps,
+    since: Since = None,
+    until: Until = None,
+    bucket: Literal["day", "total"] = "day",
+    endpoint: Annotated[str | None, Query(description="only what named this one")] = None,
+) -> Response:
+    """Requests and tokens with one key, by day (UTC) and endpoint; also of a deleted one, by its id."""
+    span = span_of(since, until, deps.clock.now())
+    return json_response(await deps.client_keys.usage(ns, name, span, bucket=bucket, endpoint=endpoint))
 
 
 @router.patch("/{name}", openapi_extra=described(KeyChange, None))

@@ -1,13 +1,15 @@
 """`keys`: what clients of endpoints show. A key's text is printed once, by the command that makes it."""
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
 from moorage.cli.output import Column, Table, print_value
-from moorage.cli.session import Session, command, duration, examples
+from moorage.cli.session import Session, command, duration, examples, timeout_option
 from moorage.cli.times import age, seconds, span
+from moorage.cli.watching import LOOK_EVERY_S, namespace_flag, watched
 from moorage.domain.errors import InvalidSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,12 +21,27 @@ LIMITS: Mapping[str, str] = {
 }
 """What a key may be limited in."""
 
+USED = (
+    ("REQUESTS", "requests"),
+    ("ANSWERED", "answered"),
+    ("REFUSED", "refused"),
+    ("FAILED", "failed"),
+    ("LEFT", "client_gone"),
+    ("INPUT TOKENS", "input_tokens"),
+    ("OUTPUT TOKENS", "output_tokens"),
+)
+"""Columns of usage and the API's fields."""
+
+USED_DAYS = 7
+IN_USE_WITHIN_S = 10.0
+
 
 @click.group(
     epilog=examples(
         "moor keys create app --endpoint chat --requests-per-minute 60 --expires 30d",
         "moor keys ls",
         "moor keys limit app --tokens-per-minute 20000",
+        "moor keys usage app --since 7d",
         "moor keys revoke app --text 'it was in a log'",
         "moor keys delete app",
     )
@@ -77,16 +94,18 @@ def create(
         description=description,
     )
     session.show_text(made, lambda: _told(made))
+    if made["key"] is not None:
+        _wait_for_use(session, made["name"])
 
 
 @keys.command("ls", epilog=examples("moor keys ls", "moor keys ls -n research -o json"))
 @command
 def list_all(session: Session) -> None:
-    """Every key of the namespace: what it opens, its limits, and how long it lasts."""
-    found = session.client.keys.list()
+    """Every key of the namespace: what it opens, its limits, how long it lasts, and what it was used for this week."""
     now = session.now()
-    names = ("NAME", "STATE", "BEGINS WITH", "ENDPOINTS", "LIMITS", "EXPIRES", "AGE")
-    columns = tuple(Column(name, flex=name == "LIMITS") for name in names)
+    found = session.client.keys.list(used_from=_day(now - (USED_DAYS - 1) * 86_400))
+    names = ("NAME", "STATE", "BEGINS WITH", "ENDPOINTS", "LIMITS", "EXPIRES", "REQUESTS 7d", "TOKENS 7d", "AGE")
+    columns = tuple(Column(name, flex=name == "LIMITS", right=name.endswith("7d")) for name in names)
     lines = tuple(_line(key, now) for key in found)
     session.show(found, lambda: Table(columns, lines, "no key is issued in this namespace"))
 
@@ -148,23 +167,136 @@ def limit(
     session.show_text(made, lambda: f"{name}: opens {_opens(made)}; {_limits(made)}")
 
 
-@keys.command("revoke", epilog=examples("moor keys revoke app", "moor keys revoke app --text 'it was in a log'"))
+@keys.command(
+    "usage",
+    epilog=examples(
+        "moor keys usage app",
+        "moor keys usage app --since 7d --endpoint chat",
+        "moor keys usage app --since 2026-01-01 --until 2026-01-31 --total",
+        "moor keys usage app -o json",
+    ),
+)
+@click.argument("name")
+@click.option("--since", default="30d", show_default=True, metavar="WHEN", help="A day (2026-01-31), or how long back.")
+@click.option("--until", metavar="DAY", help="The last day that counts; else today.")
+@click.option("--endpoint", metavar="NAME", help="Only what named this endpoint.")
+@click.option("--total", is_flag=True, help="One line for each endpoint, not for each day of it.")
+@command
+def usage(session: Session, *, name: str, since: str, until: str | None, endpoint: str | None, total: bool) -> None:
+    """Requests and tokens with a key, by day (UTC) and endpoint. Gateways tell them within seconds.
+
+    A key that was deleted is told by its id (key-…). Usage is kept for 400 days.
+    """
+    bucket = "total" if total else "day"
+    ask = session.client.keys.usage
+    found = ask(name, since=_since(since, session.now()), until=until, bucket=bucket, endpoint=endpoint)
+    session.show(found, lambda: usage_table(found))
+    counted = found["total"]["counted_tokens"]
+    if session.human and counted:
+        click.echo(
+            f"{counted:,} of the output tokens were counted from streams that told no usage, nor their input: "
+            'have clients send stream_options {"include_usage": true}',
+            err=True,
+        )
+
+
+@keys.command(
+    "revoke",
+    epilog=examples(
+        "moor keys revoke app",
+        "moor keys revoke app --text 'it was in a log' --timeout 5m",
+        "moor keys revoke app --no-wait",
+    ),
+)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--text", help="Why, for its history.")
+@click.option("--wait/--no-wait", default=True, help="Wait until every gateway in reach refuses it.", show_default=True)
+@timeout_option("60s")
 @command
-def revoke(session: Session, names: tuple[str, ...], text: str | None) -> None:
-    """Make keys open nothing any more, for good. They stay in the list until they are deleted."""
+def revoke(session: Session, *, names: tuple[str, ...], text: str | None, wait: bool, timeout_s: float) -> None:
+    """Make keys open nothing any more, for good, and wait until gateways refuse them.
+
+    Requests that run go on to their end. A gateway that is out of reach goes on with the keys that it has: it is named.
+    Revoked keys stay in the list until they are deleted.
+    """
     ended = [session.client.keys.revoke(name, text=text) for name in names]
-    session.show_text(ended, lambda: "\n".join(f"{name}: revoked" for name in names))
+    if wait:
+        ended = [_refused_everywhere(session, name, timeout_s) for name in names]
+    session.show_text(ended, lambda: "\n".join(_revoked(key, waited=wait) for key in ended))
 
 
-@keys.command("delete", epilog=examples("moor keys delete app"))
+@keys.command("delete", epilog=examples("moor keys delete app", "moor keys delete app --no-wait"))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--wait/--no-wait", default=True, help="Revoke first, and wait as that does.", show_default=True)
+@timeout_option("60s")
 @command
-def delete(session: Session, names: tuple[str, ...]) -> None:
-    """Forget keys: they open nothing any more, and their names are free again."""
-    gone = [session.client.keys.delete(name) for name in names]
-    session.show_text(gone, lambda: "\n".join(f"{name}: deleted" for name in names))
+def delete(session: Session, *, names: tuple[str, ...], wait: bool, timeout_s: float) -> None:
+    """Forget keys: they open nothing any more, and their names are free again. Their usage is kept, under their ids."""
+    keys, told = session.client.keys, []
+    for name in names:
+        key = keys.get(name)
+        if wait and key["state"] == "active":
+            keys.revoke(name)
+            told.append(_revoked(_refused_everywhere(session, name, timeout_s), waited=True))
+        told.append(f"{name}: deleted; its usage is told by  moor keys usage {key['id']}")
+    gone = [keys.delete(name) for name in names]
+    session.show_text(gone, lambda: "\n".join(told))
+
+
+def usage_table(found: Mapping[str, Any]) -> Table:
+    """Lines of a Usage object, and the sum of them where they are several."""
+    by_day = found["bucket"] == "day"
+    titles = (*(("DAY",) if by_day else ()), "ENDPOINT", *(title for title, _ in USED))
+    lines = [
+        (*((item["day"],) if by_day else ()), item["endpoint"], *(f"{item[field]:,}" for _, field in USED))
+        for item in found["items"]
+    ]
+    if len(lines) > 1:
+        blank = ("",) if by_day else ()
+        lines.append(("total", *blank, *(f"{found['total'][field]:,}" for _, field in USED)))
+    name = found["key"] or found["key_id"]
+    empty = f"{name} was not used from {found['from']} to {found['to']}"
+    numbers = {title for title, _ in USED}
+    return Table(tuple(Column(title, right=title in numbers) for title in titles), tuple(lines), empty)
+
+
+def _refused_everywhere(session: Session, name: str, timeout_s: float | None) -> Any:
+    """Wait until every gateway in reach goes by the key as it is; the key as read last."""
+    wait = session.client.keys.wait
+    return watched(
+        session,
+        name,
+        "every gateway to refuse it",
+        lambda on_status: wait(name, timeout_s=timeout_s, interval_s=LOOK_EVERY_S, on_status=on_status),
+        resume=f"moor keys get {name}{namespace_flag(session)}",
+    ).last
+
+
+def _wait_for_use(session: Session, name: str) -> None:
+    """Who shows the key next should be let in; that a gateway is late is worth a warning and no more."""
+    from moorage.domain.errors import WaitTimeout
+
+    try:
+        session.client.keys.wait(name, timeout_s=IN_USE_WITHIN_S, interval_s=LOOK_EVERY_S)
+    except WaitTimeout as late:
+        click.echo(f"warning: {late.message}", err=True)
+
+
+def _revoked(key: Mapping[str, Any], *, waited: bool) -> str:
+    """That it is revoked, and by how many gateways that is known to be kept."""
+    name = key["name"]
+    if not waited:
+        return f"{name}: revoked; gateways follow at once (moor keys get {name} tells which have)"
+    count = len(key.get("gateways") or ())
+    which = "the gateway refuses it" if count == 1 else f"all {count} gateways refuse it"
+    lines = [f"{name}: revoked; {which if count else 'no gateway is in reach'}"]
+    for one in key.get("unreachable") or ():
+        heard = f"heard last at {one['heard_at']}" if one["heard_at"] else "not heard since the control plane started"
+        lines.append(
+            f"  warning: gateway {one['id']} is out of reach ({heard}); if it runs, it lets the key in until it "
+            "reaches the control plane again: end it if that matters"
+        )
+    return "\n".join(lines)
 
 
 def _told(made: Mapping[str, Any]) -> str:
@@ -187,8 +319,35 @@ def _line(key: Mapping[str, Any], now: float) -> tuple[str, ...]:
     until = key["expires_at"]
     left_s = None if until is None else seconds(until) - now
     ends = "never" if left_s is None else f"in {span(left_s)}" if left_s > 0 else f"{age(until, now)} ago"
-    opens, limits = ", ".join(key["endpoints"]) or "all", _limits(key)
-    return key["name"], key["state"], key["hint"], opens, limits, ends, age(key["created_at"], now)
+    gone = set(key.get("missing_endpoints") or ())
+    opens = ", ".join(f"{name} (gone)" if name in gone else name for name in key["endpoints"]) or "all"
+    used = key.get("usage")
+    sums = (
+        ("-", "-") if used is None else (f"{used['requests']:,}", f"{used['input_tokens'] + used['output_tokens']:,}")
+    )
+    return key["name"], key["state"], key["hint"], opens, _limits(key), ends, *sums, age(key["created_at"], now)
+
+
+def _since(text: str, now: float) -> str:
+    """The first day that is meant.
+
+    Raises:
+        InvalidSpec: it is neither a day nor how long back.
+    """
+    from moorage.domain.units import parse_duration
+
+    if text.count("-") == 2:
+        return text
+    try:
+        return _day(now - parse_duration(text))
+    except (InvalidSpec, ValueError, OverflowError):
+        raise InvalidSpec(
+            f"--since {text} is neither a day nor how long back", remedy="write 2026-01-31, 7d or 12h"
+        ) from None
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def _opens(key: Mapping[str, Any]) -> str:
