@@ -53,6 +53,34 @@ def test_who_finds_the_queue_full_is_told_when_a_place_will_be_free_by_the_servi
     assert decisions[5].retry_after_s == 4 * 8.0 / 2
 
 
+def test_those_who_are_refused_in_one_moment_are_told_turns_that_follow_each_other() -> None:
+    router = router_with(serving(max_in_flight=2, max_queue=3))
+    endpoint = router.find("m")
+    first = router.arrive(endpoint, "first", 0.0)
+    assert isinstance(first, Serve)
+    router.done(endpoint, first.target, 8.0, sent_at=0.0)
+    refused = [d for n in range(9) if isinstance(d := router.arrive(endpoint, n, 8.0), Refuse)]
+    assert [d.retry_after_s for d in refused] == [16.0, 20.0, 24.0, 28.0]
+    later = router.arrive(endpoint, "later", 38.0)
+    assert isinstance(later, Refuse)
+    assert later.retry_after_s == 16.0, "those turns are over, and nobody else was told one"
+
+
+def test_who_asks_again_and_again_moves_the_turns_of_others_by_so_many_lengths_of_the_queue_at_most() -> None:
+    router = router_with(serving(max_in_flight=4, max_queue=6))
+    endpoint = router.find("m")
+    first = router.arrive(endpoint, "first", 0.0)
+    assert isinstance(first, Serve)
+    router.done(endpoint, first.target, 1.0, sent_at=0.0)
+    for n in range(10):
+        router.arrive(endpoint, n, 1.0)
+    for n in range(10_000):
+        router.arrive(endpoint, ("again", n), 1.0)
+    other = router.arrive(endpoint, "other", 1.0)
+    assert isinstance(other, Refuse)
+    assert other.retry_after_s == 7 / 4 + estimates.LENGTHS_MAX * 10 / 4
+
+
 def test_a_cold_endpoint_tells_what_is_left_of_the_time_that_it_took_to_wake_last() -> None:
     router = router_with(RouteSpec("m", "asleep", limits=Limits(max_queue=1, queue_timeout_s=100.0)))
     endpoint = router.find("m")

@@ -1,6 +1,7 @@
 """How long whoever is refused had better wait: the seconds of `Retry-After`, by what was seen.
 
-Here: sums over what an endpoint's state has measured. Not here: the measuring (`routing`), the answers (`refusals`).
+Here: sums over what an endpoint's state has measured, and whose turn was told already. Not here: the measuring
+(`routing`), the answers (`refusals`).
 
 A wait that the control plane tells (it knows when the next start is due) goes before every estimate.
 """
@@ -13,6 +14,8 @@ LEAST_S: Final = 1.0
 MOST_S: Final = 120.0
 COLD_S: Final = 5.0
 """Of an endpoint that was never seen to wake."""
+LENGTHS_MAX: Final = 16
+"""Turns that are told ahead at most, in lengths of the queue: who asks again at once, over and over, takes no more."""
 WEIGHT: Final = 0.1
 """Of the newest service time in their mean."""
 
@@ -34,16 +37,29 @@ def places(endpoint: EndpointState) -> int:
 
 
 def of_queue(endpoint: EndpointState, now: float) -> float:
-    """After a refusal because too many wait, or waited too long."""
+    """After a refusal because too many wait, or waited too long: the next turn that nobody was told yet."""
     told = endpoint.route.retry_after_s
     if told:
         return told
     free = places(endpoint) if endpoint.route.mode == "serve" else 0
-    if not free:
-        return of_wake(endpoint, now)
-    if endpoint.service_s is None:
-        return LEAST_S
-    return drained(len(endpoint.waiting), endpoint.service_s, free)
+    service_s = endpoint.service_s
+    if service_s is None:
+        return LEAST_S if free else of_wake(endpoint, now)
+    least_s = drained(len(endpoint.waiting), service_s, free) if free else of_wake(endpoint, now)
+    return _in_turn(endpoint, now, least_s, service_s / (free or endpoint.route.limits.max_in_flight))
+
+
+def _in_turn(endpoint: EndpointState, now: float, least_s: float, each_s: float) -> float:
+    """A flood that is refused in one moment must not come back in one, only to be refused again.
+
+    Args:
+        each_s: from one place that becomes free to the next.
+    """
+    limits = endpoint.route.limits
+    last_s = least_s + LENGTHS_MAX * (limits.max_queue + limits.max_in_flight) * each_s
+    turn_s = min(max(least_s, endpoint.promised_at - now), last_s)
+    endpoint.promised_at = now + turn_s + each_s
+    return within(turn_s)
 
 
 def of_wake(endpoint: EndpointState, now: float) -> float:

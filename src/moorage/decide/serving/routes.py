@@ -241,6 +241,7 @@ class EndpointState:
         "leaving",
         "listed",
         "named",
+        "promised_at",
         "queue",
         "revisions",
         "route",
@@ -273,6 +274,8 @@ class EndpointState:
         self.ended_at: float | None = None
         self.service_s: float | None = None
         """mean time that a request takes at a replica"""
+        self.promised_at = 0.0
+        """the first turn that nobody who was refused was told to come back at"""
         self.cold_at: float | None = None
         """when the first came that waits for the endpoint to wake"""
         self.wake_s: float | None = None
