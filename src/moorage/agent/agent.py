@@ -30,6 +30,7 @@ from moorage.ports import Clock
 from moorage.runners.identity import boot_id
 from moorage.runners.ports import PortPool
 from moorage.sources.hub import Hub
+from moorage.wire.trust import trusted
 
 REMOVED = "removed"
 """File in the agent's folder that says why it ended: whoever keeps agents running leaves this one alone."""
@@ -212,7 +213,7 @@ def _client(*, tls: bool, keep: bool = True) -> httpx.AsyncClient:
     agent's start.
     """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None if keep else 0)
-    return httpx.AsyncClient(trust_env=False, limits=limits, verify=tls)
+    return httpx.AsyncClient(trust_env=False, limits=limits, verify=trusted() if tls else False)
 
 
 def check_single(home_in_use: bool, home: str) -> None:

@@ -51,6 +51,7 @@ class AsyncClient:
         home: directory that `moor up` writes `client.json` to, and then no variable is looked at; None: MOORAGE_HOME,
             else `.moorage` in the user's home.
         timeout_s: seconds for one request.
+        ca: PEM file of the certificates to believe of an https address; None: those of the system, or of SSL_CERT_FILE.
         transport: how calls travel, instead of HTTP (tests).
     """
 
@@ -62,10 +63,11 @@ class AsyncClient:
         namespace: str = "default",
         home: str | Path | None = None,
         timeout_s: float = 30.0,
+        ca: str | Path | None = None,
         transport: Transport | None = None,
     ) -> None:
         self.address: Address = find_address(url, token, home, surroundings(home, transport))
-        travels = transport or AsyncTransport(self.address.url, base_headers(self.address.token))
+        travels = transport or AsyncTransport(self.address.url, base_headers(self.address.token), ca=ca)
         self._session = Session(travels, namespace, timeout_s)
         self.deployments = AsyncDeployments(self._session)
         self.endpoints = AsyncEndpoints(self._session)

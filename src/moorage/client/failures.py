@@ -79,8 +79,16 @@ def told_failure(told: dict[str, Any], status: int | None = None) -> MoorageErro
     return error
 
 
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+
+
 def unreachable(cause: NoAnswer, base_url: str) -> e.Unavailable:
     """No answer came."""
+    if cause.trouble is Trouble.REFUSED and _UNTRUSTED in cause.text:
+        return e.Unavailable(
+            f"the certificate of {base_url} is not to be believed: {cause.text}",
+            remedy="name its authority's file: SSL_CERT_FILE=ca.pem, or `ca` of the client",
+        )
     if cause.trouble is Trouble.REFUSED:
         return e.Unavailable(
             f"no control plane answers at {base_url}: {cause.text}",

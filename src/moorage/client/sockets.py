@@ -2,6 +2,7 @@
 made, so that nothing else starts slower. Called by `transports`.
 """
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,20 +33,20 @@ def _options(bearer: str | None) -> dict[str, Any]:
     }
 
 
-async def connect(base_url: str, path: str, bearer: str | None) -> Duplex:
+async def connect(base_url: str, path: str, bearer: str | None, trusted: ssl.SSLContext | None) -> Duplex:
     """See `Transport.connect`."""
     from websockets.asyncio import client
 
     with _told():
-        return _Awaiting(await client.connect(_address(base_url, path), **_options(bearer)))
+        return _Awaiting(await client.connect(_address(base_url, path), ssl=trusted, **_options(bearer)))
 
 
-def connect_blocking(base_url: str, path: str, bearer: str | None) -> Duplex:
+def connect_blocking(base_url: str, path: str, bearer: str | None, trusted: ssl.SSLContext | None) -> Duplex:
     """See `Transport.connect`."""
     from websockets.sync import client
 
     with _told():
-        return _Blocking(client.connect(_address(base_url, path), **_options(bearer)))
+        return _Blocking(client.connect(_address(base_url, path), ssl=trusted, **_options(bearer)))
 
 
 def _address(base_url: str, path: str) -> str:

@@ -216,10 +216,11 @@ class Client(_Blocking):
         namespace: str = "default",
         home: Any = None,
         timeout_s: float = 30.0,
+        ca: Any = None,
         transport: Any = None,
     ) -> None:
         address = find_address(url, token, home, surroundings(home, transport))
-        travels = transport or BlockingTransport(address.url, base_headers(address.token))
+        travels = transport or BlockingTransport(address.url, base_headers(address.token), ca=ca)
         self._take(AsyncClient(address.url, address.token, namespace=namespace, timeout_s=timeout_s, transport=travels))
         self._inner.address = address
 

@@ -426,6 +426,7 @@ class Client:
         namespace: str = ...,
         home: str | Path | None = ...,
         timeout_s: float = ...,
+        ca: str | Path | None = ...,
         transport: Transport | None = ...,
     ) -> None: ...
     @classmethod

@@ -7,11 +7,15 @@ synchronous client runs each to its end in the caller's own thread (`sync.run`);
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from moorage.client.calls import Answer, Call, Duplex, NoAnswer, StreamRefused, Trouble
+
+if TYPE_CHECKING:
+    import ssl
 
 GRACE_S = 0.5
 """An answer whose last part arrives this late is still taken: it was given in time, and only travelled long."""
@@ -24,13 +28,22 @@ class AsyncTransport:
         base_url: address of the control plane, without a slash at the end.
         headers: sent with every request.
         http: an httpx transport to use instead of the network (tests).
+        ca: as in `trusted`.
     """
 
-    def __init__(self, base_url: str, headers: Mapping[str, str], http: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        headers: Mapping[str, str],
+        http: httpx.AsyncBaseTransport | None = None,
+        *,
+        ca: str | Path | None = None,
+    ) -> None:
         self.base_url = base_url
+        self._trusted = _trusted(base_url, ca)
         self._bearer = headers.get("Authorization")
         self._client = httpx.AsyncClient(
-            headers=headers, transport=http, trust_env=False, timeout=None, verify=_needs_tls(base_url)
+            headers=headers, transport=http, trust_env=False, timeout=None, verify=self._trusted or False
         )
 
     async def send(self, call: Call) -> Answer:
@@ -59,7 +72,7 @@ class AsyncTransport:
         """See `Transport`."""
         from moorage.client.sockets import connect
 
-        return await connect(self.base_url, path, self._bearer)
+        return await connect(self.base_url, path, self._bearer, self._trusted)
 
     def monotonic(self) -> float:
         """See `Transport`."""
@@ -85,13 +98,15 @@ class BlockingTransport:
         headers: Mapping[str, str],
         http: httpx.BaseTransport | None = None,
         *,
+        ca: str | Path | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.base_url = base_url
+        self._trusted = _trusted(base_url, ca)
         self._bearer = headers.get("Authorization")
         self._client = httpx.Client(
-            headers=headers, transport=http, trust_env=False, timeout=None, verify=_needs_tls(base_url)
+            headers=headers, transport=http, trust_env=False, timeout=None, verify=self._trusted or False
         )
         self._monotonic = monotonic
         self._sleep = sleep
@@ -120,7 +135,7 @@ class BlockingTransport:
         """See `Transport`."""
         from moorage.client.sockets import connect_blocking
 
-        return connect_blocking(self.base_url, path, self._bearer)
+        return connect_blocking(self.base_url, path, self._bearer, self._trusted)
 
     def monotonic(self) -> float:
         """See `Transport`."""
@@ -135,12 +150,16 @@ class BlockingTransport:
         self._client.close()
 
 
-def _needs_tls(base_url: str) -> bool:
-    """Whether certificates must be loaded: a third of what importing httpx costs, and of no use to plain HTTP.
+def _trusted(base_url: str, ca: str | Path | None) -> "ssl.SSLContext | None":
+    """Whose certificates are believed; None with plain HTTP, where loading them would be a third of what httpx costs.
 
     Every request goes to `base_url` and redirects are not followed, so no other scheme can be met.
     """
-    return not base_url.lower().startswith("http://")
+    if base_url.lower().startswith("http://"):
+        return None
+    from moorage.wire.trust import trusted
+
+    return trusted(ca)
 
 
 def _arguments(base_url: str, call: Call) -> dict[str, Any]:

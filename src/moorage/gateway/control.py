@@ -20,6 +20,7 @@ from moorage.gateway.hub import Hub
 from moorage.gateway.reports import Reporter
 from moorage.gateway.usage_file import Leftovers
 from moorage.wire.routing import Access, GatewayReportAnswer, RoutingTable
+from moorage.wire.trust import trusted
 
 POLL_S = 25.0
 _POLL_MARGIN_S = 10.0
@@ -131,6 +132,7 @@ class ControlLink:
             headers={"Authorization": f"Bearer {self._config.token}"},
             transport=self._transport,
             trust_env=False,
+            verify=trusted() if self._config.server_url.startswith("https:") else False,
         )
 
     # --- tables --------------------------------------------------------------------------------------------------
