@@ -6,6 +6,8 @@ after the end are never passed on, and chunk data that looks like an end is data
 
 import re
 
+from moorage.gateway import native
+
 LINE_BYTES_MAX = 4096
 TRAILER_BYTES_MAX = 16 * 1024
 _HEX_DIGITS_MAX = 15
@@ -67,6 +69,17 @@ class ChunkCounter:
         Raises:
             FramingError: the bytes are not a chunked body.
         """
+        core = native.core
+        if core is not None and self.payload is None and not self._line and not self._trailer:
+            counted = core.count_chunks(data, pos, self._left, self._line_end)
+            if counted is not None:
+                end, self._left, self._line_end = counted
+                if end >= 0:
+                    self._trailer = 1
+                return end
+        return self._feed(data, pos)
+
+    def _feed(self, data: bytes, pos: int) -> int:
         size = len(data)
         while True:
             if self._left or self._line_end:

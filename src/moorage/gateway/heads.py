@@ -11,11 +11,14 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import httptools
 
+from moorage.gateway import native
 from moorage.gateway.fields import CHUNKED, UNFRAMED, BadHead, FieldReader, Judge, without
 from moorage.gateway.shapes import Asks, Fields
 
 _CACHED_BYTES_MAX = 4096
 _CACHED_HEADS_MAX = 1024
+_HOSTS_MAX = 1024
+_HOST_BYTES_MAX = 256
 _NO_BODY_STATUSES = frozenset((204, 304))
 _REQUEST_LINE = re.compile(rb"([A-Z-]+) ([\x21-\x7e\x80-\xff]+) HTTP/([0-9]\.[0-9])")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([^\r\n]*))?")
@@ -89,19 +92,19 @@ class ResponseHead(NamedTuple):
 class Remembered(Generic[T]):
     """What bytes mean, by the bytes; emptied when full, so a stream of new ones costs little more than nothing."""
 
-    __slots__ = ("_known", "get")
+    __slots__ = ("get", "known")
 
     def __init__(self) -> None:
-        self._known: dict[bytes, T] = {}
-        self.get = self._known.get
+        self.known: dict[bytes, T] = {}
+        self.get = self.known.get
 
     def put(self, raw: bytes, meaning: T) -> None:
         """Remember bytes of ordinary size."""
         if len(raw) > _CACHED_BYTES_MAX:
             return
-        if len(self._known) >= _CACHED_HEADS_MAX:
-            self._known.clear()
-        self._known[raw] = meaning
+        if len(self.known) >= _CACHED_HEADS_MAX:
+            self.known.clear()
+        self.known[raw] = meaning
 
 
 class RequestReader:
@@ -111,12 +114,17 @@ class RequestReader:
         judge: who may ask; None lets everybody.
     """
 
-    __slots__ = ("_fields", "_firsts", "_heads")
+    __slots__ = ("_core", "_fields", "_firsts", "_heads", "_hosts", "_last", "_last_raw")
 
     def __init__(self, judge: Judge | None = None) -> None:
+        self._core = native.core
         self._fields = FieldReader(judge)
         self._heads: Remembered[RequestHead] = Remembered()
         self._firsts: Remembered[RequestLine] = Remembered()
+        self._last_raw = b""
+        self._last: RequestHead | None = None
+        self._hosts: set[bytes] = set()
+        """lines that the judge let in"""
 
     def read(self, raw: bytes) -> RequestHead:
         """A whole head, blank line included.
@@ -124,6 +132,14 @@ class RequestReader:
         Raises:
             BadHead: malformed, open to two readings, or refused by the judge.
         """
+        if self._core is not None:
+            known = self._last
+            if known is not None and raw == self._last_raw:
+                return known
+            known = self._core.request_head(raw, RequestHead, Asks, self._firsts.known, self._hosts)
+            if known is not None:
+                self._last_raw, self._last = raw, known
+                return known
         head = self._heads.get(raw)
         if head is None:
             lines = raw.split(b"\r\n")
@@ -134,7 +150,19 @@ class RequestReader:
                 self._firsts.put(first, line)
             head = _request(line, raw, len(first) + 2, self._fields.read(first, lines[1:-2]))
             self._heads.put(raw, head)
+            if self._core is not None:
+                self._let_in(lines)
         return head
+
+    def _let_in(self, lines: list[bytes]) -> None:
+        """A head was read of which the judge saw no more than a Host line: with this line it lets any such head in."""
+        hosts = [line for line in lines if line[:5].lower() == b"host:"]
+        if len(hosts) != 1 or any(line[:7].lower() == b"origin:" for line in lines):
+            return
+        if len(self._hosts) >= _HOSTS_MAX:
+            self._hosts.clear()
+        if len(hosts[0]) <= _HOST_BYTES_MAX:
+            self._hosts.add(hosts[0])
 
 
 def _request(line: RequestLine, raw: bytes, start: int, fields: Fields) -> RequestHead:
@@ -237,12 +265,15 @@ class _StatusLine(NamedTuple):
 class ResponseReader:
     """Reads upstreams' heads."""
 
-    __slots__ = ("_fields", "_firsts", "_heads")
+    __slots__ = ("_core", "_fields", "_firsts", "_heads", "_last", "_last_raw")
 
     def __init__(self) -> None:
+        self._core = native.core
         self._fields = FieldReader(answers=True)
         self._heads: Remembered[ResponseHead] = Remembered()
         self._firsts: Remembered[_StatusLine] = Remembered()
+        self._last_raw = b""
+        self._last: ResponseHead | None = None
 
     def read(self, raw: bytes) -> ResponseHead:
         """A whole head, blank line included.
@@ -250,6 +281,14 @@ class ResponseReader:
         Raises:
             BadHead: malformed, or open to two readings.
         """
+        if self._core is not None:
+            known = self._last
+            if known is not None and raw == self._last_raw:
+                return known
+            known = self._core.response_head(raw, ResponseHead, self._firsts.known)
+            if known is not None:
+                self._last_raw, self._last = raw, known
+                return known
         head = self._heads.get(raw)
         if head is None:
             lines = raw.split(b"\r\n")

@@ -8,6 +8,8 @@ import json
 import re
 from enum import Enum, auto
 
+from moorage.gateway import native
+
 _LEADING = re.compile(rb'\s*\{\s*"model"\s*:\s*"([^"\\\x00-\x1f]*)"')
 _TO_MARK = re.compile(rb'[^"{}\[\],:]*+')
 _TO_NESTED_MARK = re.compile(rb'[^"{}\[\]]*+')
@@ -27,6 +29,15 @@ def leading_model(body: bytes | bytearray) -> str | None:
     """The name when `model` is the first key, as most clients write it, with no escape in it; else None."""
     found = _LEADING.match(body)
     return str(found[1], "utf-8", "replace") if found else None
+
+
+def sole_model(body: bytes | bytearray) -> str | None:
+    """The name of a whole body that surely has one top-level `model`; None: `ModelSkimmer` and `names_twice` tell."""
+    core = native.core
+    if core is not None:
+        return core.sole_model(body)
+    name = leading_model(body)
+    return None if name is None or names_twice(body) else name
 
 
 def names_twice(body: bytes | bytearray) -> bool:

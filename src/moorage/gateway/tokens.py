@@ -15,6 +15,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from moorage.gateway import native
+
 TAIL_BYTES: Final = 4096
 """Of an answer's end that is looked at; usage and what servers write after it is some hundred bytes."""
 
@@ -73,6 +75,11 @@ def told_by_body(tail: bytes, front: bytes = b"") -> Tokens | None:
         tail: its last bytes, as `tail_of` keeps them; chunk sizes included where it has them.
         front: its first part, for servers that tell usage before the data.
     """
+    core = native.core
+    if core is not None:
+        told = core.usage(tail, Tokens)
+        if told is not None:
+            return told
     at = tail.rfind(b'"usage"')
     if at > 0:
         found = _FLAT.match(tail, at - 1)
@@ -125,7 +132,10 @@ class Stream:
         if size >= _SHORTER_THAN_AN_EVENT:
             now = self._time()
             if self.first_at:
-                self._gaps[bisect_left(GAP_BOUNDS_S, now - self.last_at)] += 1
+                core = native.core
+                gap_s = now - self.last_at
+                place = bisect_left(GAP_BOUNDS_S, gap_s) if core is None else core.place(GAP_BOUNDS_S, gap_s)
+                self._gaps[place] += 1
             else:
                 self.first_at = now
             self.last_at = now

@@ -1,0 +1,115 @@
+"""The gateway's inner loops in C, where they were built; without them all is Python.
+
+Here: which core is in use, what one is, and the direct send. Not here: how it is built or found
+(`moorage.gateway.accelerators`), and what it does (`core.c`, one page a function).
+
+    heads, framing, skim, tokens  --asks-->  core.FUNCTION(bytes, …)  --answers-->  what Python would, or None
+                                  <--None: too rare, malformed or near a limit; Python reads it, and alone refuses
+
+So `core` is None, or an extension module of which every function is optional work: nothing in the gateway may depend
+on its answering. `use` is called once, before the first connection; readers of heads take the core when they are made.
+"""
+
+import asyncio
+from collections.abc import Set
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class NativeCore(Protocol):
+    """What the extension module `moorage_gateway_native` offers."""
+
+    def request_head(
+        self, raw: bytes, head: type[T], asks: type[Any], lines: dict[bytes, Any], hosts: Set[bytes], /
+    ) -> T | None:
+        """A whole head of a request (`heads.RequestReader`).
+
+        Args:
+            raw: the head, blank line included.
+            head: the class `RequestHead`.
+            asks: the class `Asks`.
+            lines: what known request lines mean; one that is new is read in Python.
+            hosts: Host lines that the judge let in; another one is judged in Python.
+        """
+        ...
+
+    def response_head(self, raw: bytes, head: type[T], lines: dict[bytes, Any], /) -> T | None:
+        """A whole head of an answer (`heads.ResponseReader`).
+
+        Args:
+            raw: the head, blank line included.
+            head: the class `ResponseHead`.
+            lines: what known status lines mean; one that is new is read in Python.
+        """
+        ...
+
+    def count_chunks(self, data: bytes, pos: int, left: int, line_end: int, /) -> tuple[int, int, int] | None:
+        """Count chunks from a place between lines or within data (`framing.ChunkCounter`).
+
+        Returns:
+            The index just after the body's end or -1, chunk data still to come, bytes of its line end still to come.
+        """
+        ...
+
+    def sole_model(self, body: bytes | bytearray, /) -> str | None:
+        """The top-level `model` of a whole body that names no second one (`skim.sole_model`)."""
+        ...
+
+    def usage(self, tail: bytes, tokens: type[T], /) -> T | None:
+        """What the end of a JSON answer tells (`tokens.told_by_body`)."""
+        ...
+
+    def place(self, bounds: tuple[float, ...], value: float, /) -> int:
+        """`bisect_left`."""
+        ...
+
+    def send(self, descriptor: int, data: bytes, /) -> int:
+        """How many bytes a socket's kernel buffer took at once; 0 where it takes none, for whatever reason."""
+        ...
+
+
+core: NativeCore | None = None
+"""the one in use"""
+
+
+def use(chosen: NativeCore | None) -> None:
+    """Use this core from now on; None: Python alone."""
+    global core
+    core = chosen
+
+
+NO_DESCRIPTOR = -1
+
+
+def descriptor_of(transport: asyncio.Transport) -> int:
+    """The socket's number for `write`, asked when a connection is made; NO_DESCRIPTOR where it must not be used.
+
+    It must not where the bytes go through TLS first, and is of no use without a core.
+    """
+    if core is None or transport.get_extra_info("sslcontext") is not None:
+        return NO_DESCRIPTOR
+    own = transport.get_extra_info("socket")
+    return NO_DESCRIPTOR if own is None else int(own.fileno())
+
+
+def write(transport: asyncio.Transport, descriptor: int, data: bytes) -> None:
+    """As `transport.write(data)`, but at once where nothing waits to be written: no queue, no second look later.
+
+    Args:
+        transport: a connection's. What the kernel does not take now is left to it, and so is every failure.
+        descriptor: by `descriptor_of`. It is the number of this very connection as long as its transport is not
+            closing; that is looked at here each time, since another connection may get the number then.
+    """
+    sender = core
+    if (
+        descriptor < 0
+        or sender is None
+        or transport.is_closing()
+        or transport.get_write_buffer_size()  # these bytes come first
+    ):
+        transport.write(data)
+        return
+    sent = sender.send(descriptor, data)
+    if sent != len(data):
+        transport.write(data[sent:] if sent else data)
