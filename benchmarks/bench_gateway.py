@@ -45,7 +45,7 @@ import gateway_memory as memory
 import gateway_ours as ours
 import gateway_peers as peers
 import gateway_rivals as rivals
-from gateway_meter import Cores, on, raise_file_limit
+from gateway_meter import Cores, Strangers, on, raise_file_limit
 from gateway_peers import Peer, Stand
 from gateway_report import Results, ratios, table
 
@@ -161,12 +161,15 @@ def measure_rounds(directory: Path, plan: Plan, stand: Stand, cores: Cores, resu
         for peer in there:
             results.meet(peer.name)
             take("equal", peer, scripts)  # the first requests are not measured
+        strangers = Strangers(min(cores.gateway), [peer.pid for peer in there if peer.pid is not None])
         begin = time.monotonic()
         for number in range(plan.rounds):
             for measure in plan.measures:
                 order = [peer for peer in there if plan.takes_part(peer.name, measure, number)]
                 measure_round(measure, order if number % 2 == 0 else order[::-1], number, scripts, results)
-            print(f"round {number + 1} of {plan.rounds}, {time.monotonic() - begin:.0f} s", flush=True)
+            results.strangers.append(strangers.percent())
+            others = f"others used {results.strangers[-1]:.0f} % of the gateways' core"
+            print(f"round {number + 1} of {plan.rounds}, {time.monotonic() - begin:.0f} s, {others}", flush=True)
 
 
 def measure_round(measure: str, order: list[Peer], number: int, scripts: load.Scripts, results: Results) -> None:

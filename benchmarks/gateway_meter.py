@@ -8,7 +8,7 @@ import contextlib
 import os
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +89,34 @@ class Used:
     def kernel_percent(self) -> float:
         """Of the CPU time, what was spent in the kernel."""
         return 100 * self.kernel_ticks / max(1, self.user_ticks + self.kernel_ticks)
+
+
+def core_s(core: int) -> float:
+    """Seconds that a core was not idle, since the machine began."""
+    line = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith(f"cpu{core} "))
+    user, nice, system, _, _, interrupts, soft_interrupts, *_ = map(int, line.split()[1:])
+    return (user + nice + system + interrupts + soft_interrupts) / os.sysconf("SC_CLK_TCK")
+
+
+class Strangers:
+    """How much of a core was used by others than those known.
+
+    Args:
+        core: which.
+        pids: of those known.
+    """
+
+    def __init__(self, core: int, pids: Sequence[int]) -> None:
+        self._core, self._pids = core, pids
+        self._before = (0.0, 0.0, 0.0)
+        self.percent()
+
+    def percent(self) -> float:
+        """Of the time since this was asked last."""
+        now = time.monotonic(), core_s(self._core), sum(Used.of(pid).cpu_s for pid in self._pids)
+        wall_s, busy_s, known_s = (after - before for after, before in zip(now, self._before, strict=True))
+        self._before = now
+        return max(0.0, 100 * (busy_s - known_s) / wall_s)
 
 
 def pss_bytes(pid: int) -> int:

@@ -11,6 +11,8 @@ from gateway_load import CONNECTIONS, FEW, RATE, SLOW_RATE, STREAMS
 
 FULL_PERCENT = 90
 """A core that was busy for less of the time: the gateway was not what set the rate."""
+QUIET_PERCENT = 5
+"""More of its core used by others than this, and the machine is not quiet."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class Results:
     """What was measured: for each measure and peer, the figures of each round that it took part in."""
 
     peers: list[str] = field(default_factory=list)
+    strangers: list[float] = field(default_factory=list)
+    """per cent of the gateways' core that other processes of this machine used, by round"""
     _kept: dict[tuple[str, str], dict[int, Mapping[str, float]]] = field(default_factory=dict)
 
     def meet(self, peer: str) -> None:
@@ -143,6 +147,10 @@ def table(results: Results) -> str:
         "* its core was not full: the clients and the upstream on theirs, or others on this machine, set the rate"
     )
     lines.append(f"litellm: a few requests and streams, paced at {SLOW_RATE} requests/s; no memory, for want of speed")
+    if results.strangers:
+        others = statistics.median(results.strangers)
+        quiet = "" if others < QUIET_PERCENT else ": rates and latencies are not the peers' own, and all CPU is dearer"
+        lines.append(f"others used {others:.0f} % of the gateways' core (median of the rounds){quiet}")
     return "\n".join(lines)
 
 
