@@ -218,7 +218,7 @@ def upstreams(directory: Path) -> Iterator[Stand]:
     processes = [peers.start_fast(directory, fast), peers.start_paced(paced)]
     try:
         for port, process in zip((fast, paced), processes, strict=True):
-            peers.wait_for(port, process)
+            expect(port, process)
         yield Stand(fast, paced, IDLE_CONNECTIONS)
     finally:
         peers.end(*processes)
@@ -234,13 +234,18 @@ def running(directory: Path, name: str, plan: Plan, stand: Stand, cores: Cores) 
         yield peer
         return
     try:
-        peers.wait_for(port, peer.process)
+        expect(port, peer.process)
         with load.connect(peer) as connection:  # a port may be open before the process is there that answers
             connection.sendall(peer.post())
             load.read_answer(connection)
         yield peer
     finally:
         peers.end(peer.process)
+
+
+def expect(port: int, process: "subprocess.Popen[bytes]") -> None:
+    if not peers.is_there(port, process):
+        raise SystemExit(f"nobody listens at port {port}: {process.args!r}")
 
 
 def tools_are_there() -> bool:
