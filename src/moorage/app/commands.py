@@ -19,6 +19,7 @@ from moorage.app.settings import Settings, load
 from moorage.cli.failures import guarded
 from moorage.cli.progress import Progress
 from moorage.domain.errors import Conflict, InvalidSpec
+from moorage.gateway import holding
 
 Options = Mapping[str, Any]
 
@@ -128,6 +129,8 @@ def _part(name: str, options: Options, env: Mapping[str, str]) -> int:
     settings = _settings(options, env)
     home = Home(settings.home)
     home.make()
+    if name == "gateway":
+        holding.require_free(home.gateway_state)  # before the settings of the one that runs are overwritten
     config = part_configs(home, settings, settings.url)[name]
     if name == "gateway" and not settings.gateway_own["gateway_advertise"]:
         config["advertise"] = joining.reached_from(settings.url, settings.gateway_url)

@@ -17,7 +17,8 @@ from moorage.app.processes import Identity
 from moorage.app.settings import Settings
 from moorage.cli.progress import Progress
 from moorage.domain.errors import Unavailable, WaitFailed, WaitTimeout
-from moorage.gateway.master import START_LIMIT_S, STATUS
+from moorage.gateway import holding
+from moorage.gateway.master import START_LIMIT_S
 
 LOOK_S = 0.1
 MARGIN_S = 15.0
@@ -92,11 +93,7 @@ def _running(home: Home) -> tuple[Identity, dict[str, Any]]:
 
 def _told(home: Home) -> dict[str, Any]:
     """What the master tells, or nothing."""
-    try:
-        told: dict[str, Any] = json.loads((home.gateway_state / STATUS).read_text())
-    except (OSError, ValueError):
-        return {}
-    return told
+    return holding.told(home.gateway_state)
 
 
 def _taken_up(home: Home, settings: Settings, running: dict[str, Any]) -> dict[str, Any]:

@@ -25,13 +25,13 @@ from typing import Any
 
 from moorage._version import VERSION
 from moorage.domain.errors import MoorageError
-from moorage.gateway import crew
+from moorage.gateway import crew, holding
 from moorage.gateway.config import GatewayConfig, values_of
 from moorage.gateway.crew import ENDING, FORGIVEN_AFTER_S, SERVING, Worker
+from moorage.gateway.holding import STATUS
 from moorage.gateway.listeners import Listeners
 from moorage.gateway.orders import Order
 
-STATUS = "master.json"
 SOCKETS = "workers"
 """Folder, in that of the state, of the sockets over which workers ask each other."""
 START_LIMIT_S = 60.0
@@ -83,6 +83,11 @@ class Master:
     def run(self) -> int:
         """Serve until told to end. The exit code: 0 after a graceful end, 1 or 2 when it could not start."""
         config = self._config
+        try:
+            held = self._hold()
+        except MoorageError as error:
+            print(f"gateway: {error.message}; {error.remedy}", file=sys.stderr)
+            return 1
         heard = _hear_signals()
         self._selector.register(heard, selectors.EVENT_READ)
         try:
@@ -97,7 +102,21 @@ class Master:
             self._wait(heard)
             self._look()
         self._forget()
+        if held is not None:
+            os.close(held)
         return self._code
+
+    def _hold(self) -> int | None:
+        """The lock of the state folder, held until this process ends; None on a disk that takes no file for it.
+
+        Raises:
+            Conflict: another gateway runs from there.
+        """
+        try:
+            return holding.hold(self._config.state_dir)
+        except OSError as error:
+            _say("gateway.not_locked", "warning", path=str(self._config.state_dir), error=error.strerror or str(error))
+            return None
 
     def _wait(self, heard: int) -> None:
         now = time.monotonic()

@@ -99,3 +99,25 @@ def test_the_unit_for_systemd_has_the_settings_and_no_secret(tmp_path: Path, env
     assert "KillMode=mixed" in lines
     assert any(line.startswith("ExecReload=") and line.endswith("gateway --reload") for line in lines)
     assert "a-secret" not in done.stdout
+
+
+def test_a_second_gateway_of_one_home_is_refused_and_takes_nothing_from_the_first(
+    tmp_path: Path, env: dict[str, str], gateway: "subprocess.Popen[bytes]"
+) -> None:
+    config, before = (tmp_path / "run" / "gateway.json").read_text(), told(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        other = free.getsockname()[1]
+    refused = subprocess.run(
+        command(gateway_port=other), env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    assert refused.returncode not in (0, None)
+    assert f"runs already at http://{before['address']} (pid {gateway.pid})" in refused.stderr
+    assert "MOORAGE_HOME" in refused.stderr
+    assert (tmp_path / "run" / "gateway.json").read_text() == config
+    # one that was not asked before, as a supervisor starts it, finds the lock as well
+    main = [sys.executable, "-P", "-m", "moorage.gateway.main", "--config", str(tmp_path / "run" / "gateway.json")]
+    late = subprocess.run(main, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert late.returncode == 1
+    assert "runs already" in late.stderr
+    assert told(tmp_path) == before
+    assert reload(env).returncode == 0
