@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow unit example-jax property-long fuzz-gateway check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-placements bench-runs bench-promotions simulate-openb clean
+.PHONY: help setup demo test test-slow unit example-jax property-long fuzz-gateway accelerators check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-placements bench-runs bench-promotions simulate-openb clean
 
 help: ## this list
 	@echo "Moorage: make TARGET"
@@ -52,6 +52,9 @@ FUZZ_S ?= 0
 fuzz-gateway: setup ## broken conversations through a gateway until one shows a defect; FUZZ_S=60: for a minute
 	@$(BIN)/python tools/fuzz_gateway.py --seconds $(FUZZ_S)
 
+accelerators: setup ## the gateway's hot path compiled, where there is a C compiler; without, all works as it is
+	@$(BIN)/python tools/build_accelerators.py
+
 check: setup ## format, lint, types, import contracts, house rules, generated files, lock
 	@$(BIN)/python tools/check.py
 
@@ -93,5 +96,5 @@ bench-promotions: setup ## 500 deployments promote a new revision at once: time,
 	@$(BIN)/python benchmarks/bench_promotions.py
 
 clean: ## remove what was fetched and built here (.venv, .cache and tool caches)
-	@rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	@rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist src/moorage/accelerated
 	@find src tests tools benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -11,7 +11,7 @@ from typing import Any
 
 from moorage.app import parsing
 from moorage.domain.units import format_duration, format_size, parse_duration, parse_size
-from moorage.gateway.config import SPANS, GatewayConfig
+from moorage.gateway.config import ACCELERATORS, SPANS, GatewayConfig
 
 PREFIX = "gateway_"
 _ELSEWHERE = frozenset(("processes",))
@@ -41,7 +41,7 @@ def of_config(chosen: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         chosen: by the settings' names.
     """
-    found = {name: chosen[PREFIX + name] for name in (*SPANS, "forwarded") if PREFIX + name in OWN}
+    found = {name: chosen[PREFIX + name] for name in (*SPANS, "forwarded", "accelerators") if PREFIX + name in OWN}
     return {name: value for name, value in found.items() if value != _DEFAULTS[name]}
 
 
@@ -50,6 +50,12 @@ def _flag(raw: str) -> bool:
     if raw.lower() not in words:
         raise ValueError("neither true nor false")
     return words[raw.lower()]
+
+
+def _accelerators(raw: str) -> str:
+    if raw.lower() not in ACCELERATORS:
+        raise ValueError("not one of these words")
+    return raw.lower()
 
 
 def _name(raw: str) -> str | None:
@@ -101,5 +107,8 @@ OWN: Mapping[str, Own] = {
     ),
     **{PREFIX + name: _number(name) for name in SPANS if name not in _ELSEWHERE},
     "gateway_forwarded": Own("false", _flag, lambda value: str(value).lower(), "true or false"),
+    "gateway_accelerators": Own(
+        "auto", _accelerators, str, f"{', '.join(ACCELERATORS)}: compiled forms of its hot path"
+    ),
 }
 """By their names, in the order in which they are shown."""

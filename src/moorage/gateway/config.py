@@ -11,6 +11,7 @@ from typing import Any, Final
 from moorage.domain.errors import InvalidSpec
 
 PROCESSES_MAX = 256
+ACCELERATORS: Final = ("auto", "require", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ class GatewayConfig:
             of which `access_log_keep` are kept.
         tls_certificate, tls_key: PEM files; with them clients speak TLS, and nothing else, at this address.
         tls_handshake_timeout_s: how long a client may take to agree on it.
+        accelerators: whether compiled forms of the hot path are used: `auto` those that are usable, `require` all or
+            the gateway does not start, `off` none.
     """
 
     host: str = "127.0.0.1"
@@ -106,6 +109,7 @@ class GatewayConfig:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_handshake_timeout_s: float = 10.0
+    accelerators: str = "auto"
 
     def __post_init__(self) -> None:
         if not self.server_url.startswith(("http://", "https://")):
@@ -123,6 +127,10 @@ class GatewayConfig:
         if not isinstance(self.forwarded, bool):
             raise InvalidSpec(
                 f"gateway: forwarded is {self.forwarded!r}, neither true nor false", remedy="write true or false"
+            )
+        if self.accelerators not in ACCELERATORS:
+            raise InvalidSpec(
+                f"gateway: accelerators is {self.accelerators!r}", remedy=f"write {', '.join(ACCELERATORS)}"
             )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InvalidSpec(

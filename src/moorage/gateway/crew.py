@@ -36,6 +36,8 @@ class Worker:
     since: float = field(default_factory=time.monotonic)
     left: int = 0
     """connections, of one that retires"""
+    accelerators: tuple[str, ...] = ()
+    """what of its hot path is compiled"""
     failure: tuple[int, str] | None = None
     """exit code and message of one that could not start"""
     kill_at: float | None = None
@@ -67,6 +69,7 @@ class Worker:
         what = said.get("said")
         if what == orders.SERVING and self.state == STARTING:
             self.state = SERVING
+            self.accelerators = tuple(said.get("accelerators", ()))
         elif what == orders.FAILED:
             self.failure = (int(said["code"]), str(said["message"]))
         elif what == orders.LEFT:

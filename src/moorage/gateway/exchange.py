@@ -35,10 +35,7 @@ _PEER_LOOK_S_MAX = 1.0
 
 
 class Exchange:
-    """One client connection and the request on it, seen from the answer.
-
-    With what builds on it an asyncio protocol, without the name: a compiled class is quicker where its bases are too.
-    """
+    """One client connection and its request, seen from the answer. An asyncio protocol, but for its interpreted base."""
 
     __slots__ = (
         "_buffer",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from moorage.decide.serving.routes import EndpointState, RevisionState
+from moorage.gateway import accelerators
 from moorage.gateway.measures import BOUNDS_S, ReplicaStats, Stats
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -27,6 +28,7 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "process_generation": ("gauge", "Number of the routing table that the process uses."),
     "process_clients": ("gauge", "Client connections open at the process."),
     "process_resident_bytes": ("gauge", "Memory of the process."),
+    "process_accelerated": ("gauge", "Whether the process uses this part of the accelerators."),
     "access_log_lost_total": ("counter", "Lines of the access log that its disk did not take."),
     "requests_total": ("counter", "Requests answered, by status class (0xx: the client left before an answer)."),
     "unrouted_total": ("counter", "Requests that named no endpoint that is served here, or were refused before that."),
@@ -88,6 +90,7 @@ class Seen(NamedTuple):
     now: float
     process: str = "1"
     resident_bytes: int = 0
+    accelerated: Sequence[str] = ()
 
 
 class _Lines:
@@ -132,6 +135,8 @@ def prometheus(seen: Seen) -> str:
     lines.add("process_generation", own, seen.generation)
     lines.add("process_clients", own, seen.clients)
     lines.add("process_resident_bytes", own, seen.resident_bytes)
+    for part in accelerators.PARTS:
+        lines.add("process_accelerated", f'{own},part="{part}"', int(part in seen.accelerated))
     lines.add("unrouted_total", "", seen.unrouted)
     if seen.log_lost is not None:
         lines.add("access_log_lost_total", "", seen.log_lost)

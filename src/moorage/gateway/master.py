@@ -336,6 +336,7 @@ class Master:
             "scheme": self._config.scheme,
             "state": state,
             "workers": [worker.child.pid for worker in self._crew.values()],
+            "accelerators": [list(worker.accelerators) for worker in self._crew.values()],
             "reloads": self._reloads,
             "error": self._error,
             "retiring": [{"pid": w.child.pid, "left": w.left} for w in self._old if w.state == ENDING],

@@ -42,6 +42,8 @@ class OwnPaths:
         """the gateway's other processes, where it may have any"""
         self.process = "1"
         """what this process is called among them"""
+        self.accelerated: tuple[str, ...] = ()
+        """what of the hot path it uses in a compiled form"""
 
     def answer(self, head: RequestHead) -> Answer | None:
         """The answer to one of these paths; None: the other processes are to be asked, by `ask`."""
@@ -134,6 +136,7 @@ class OwnPaths:
             now=hub.time(),
             process=self.process,
             resident_bytes=_resident_bytes(),
+            accelerated=self.accelerated,
         )
 
     def _attribution(self, head: RequestHead) -> Answer | None:

@@ -1,46 +1,38 @@
 """A worker process of a gateway: does the serving, at sockets that its master opened.
 
-Here: building the process from its order, accepting, and the graceful end. Not here: anything about requests, when
-workers are started and replaced (`master`). Started by `crew` as `python -m moorage.gateway.worker`.
+Here: the process, its order, and what it and its master say to each other. Not here: the serving itself (`serving`,
+which is imported only once it is chosen in which form its hot path is used), when workers are started and replaced
+(`master`). Started by `crew` as `python -m moorage.gateway.worker`.
 """
 
 import argparse
 import asyncio
 import contextlib
-import gc
 import json
 import resource
-import secrets
 import signal
 import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 import structlog
 import uvloop
 
 from moorage.domain.errors import MoorageError
-from moorage.gateway import orders, tls
+from moorage.gateway import accelerators, orders
 from moorage.gateway.config import GatewayConfig
-from moorage.gateway.control import ControlLink
-from moorage.gateway.frontend import ClientConnection
-from moorage.gateway.hub import Hub, Log
-from moorage.gateway.listeners import BACKLOG, Listeners
-from moorage.gateway.master import SOCKETS
 from moorage.gateway.orders import Lines, Order
-from moorage.gateway.siblings import Siblings
 
-REST_S = 5.0
-"""A retiring worker closes a connection that has been at rest for so long: sooner, its client may just be about to use
-it, and would meet the close."""
+if TYPE_CHECKING:
+    from moorage.gateway.hub import Log
+    from moorage.gateway.serving import Gateway
+
 _LOOK_S = 0.25
-_TLS_GOODBYE_S = 2.0
 
 
-def make_log() -> Log:
+def make_log() -> "Log":
     """JSON lines on stderr."""
     log: Log = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
@@ -53,186 +45,6 @@ def make_log() -> Log:
         part="gateway",
     )
     return log
-
-
-class Gateway:
-    """The serving of one process. `start`, then `stop` or `retire`.
-
-    Args:
-        sockets: where to accept; none: at the address of the settings.
-        order: of the master; None: there is none, and no other process.
-    """
-
-    def __init__(
-        self, config: GatewayConfig, log: Log, sockets: Sequence[socket.socket] = (), order: Order | None = None
-    ) -> None:
-        self.config = config
-        self.address = order.address if order is not None else ""
-        self._log = log
-        self._sockets = sockets
-        self._order = order
-        self.hub: Hub
-        self._servers: list[asyncio.Server] = []
-        self._private: asyncio.Server | None = None
-        self._siblings: Siblings | None = None
-        self._control: ControlLink
-        self._link: asyncio.Task[None] | None = None
-        self._rest_s = REST_S
-
-    async def start(self) -> None:
-        """Load the kept table, accept, begin to talk to the control plane (whose absence delays nothing).
-
-        Raises:
-            OSError: the address cannot be listened on.
-            InvalidSpec: the certificate or its key cannot be used.
-        """
-        config = self.config
-        loop = asyncio.get_running_loop()
-        hub = self.hub = Hub(
-            config, loop, seed=secrets.randbits(64), id_prefix=f"req-{secrets.token_hex(4)}", log=self._log
-        )
-        await self._listen(loop)
-        link = self._control = ControlLink(
-            hub, config, incarnation=secrets.token_hex(8), address=await self._reported_address(loop)
-        )
-        link.load()
-        hub.start()
-        if self._order is not None:
-            self._siblings = Siblings(config.state_dir / SOCKETS, self._order.master, hub.own.told)
-            hub.own.siblings = self._siblings
-            hub.own.process = config.gateway_id
-            await self._siblings.start()
-        self._link = asyncio.create_task(link.run())
-        self._link.add_done_callback(self._link_ended)
-        if self._order is not None and self._order.patience_s:
-            await self._first_table(self._order.patience_s)
-        for server in self._servers:
-            await server.start_serving()
-        self._log.info("gateway.listening", address=self.address, gateway=config.gateway_id)
-
-    async def stop(self) -> None:
-        """Accept no more, finish what runs for at most `drain_s`, then drop the rest.
-
-        The link stays up meanwhile: the control plane sees the last requests end.
-        """
-        self._rest_s = 0.0
-        self._accept_no_more()
-        self.hub.drain()
-        await self._drain()
-        await self._end()
-
-    async def retire(self) -> None:
-        """As `stop`, while others serve: connections end with their next answer, and after `REST_S` at rest."""
-        self._accept_no_more()
-        self.hub.draining = True
-        await self._drain()
-        await self._end()
-
-    def hasten(self) -> None:
-        """While it retires: the others end too, so that clients at rest are not waited for."""
-        self._rest_s = 0.0
-        self.hub.drain()
-
-    # --- starting ------------------------------------------------------------------------------------------------
-
-    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        config, hub = self.config, self.hub
-        context = None
-        if config.tls_certificate is not None and config.tls_key is not None:
-            context = tls.server_context(config.tls_certificate, config.tls_key)
-        if not self._sockets:
-            own = Listeners(config.host, config.port, 1)
-            self._sockets, self.address = own.of(0, 1), own.address
-        for each in self._sockets:
-            server = await loop.create_server(
-                lambda: _protocol(hub),
-                sock=each,
-                backlog=BACKLOG,
-                ssl=context,
-                ssl_handshake_timeout=config.tls_handshake_timeout_s if context is not None else None,
-                ssl_shutdown_timeout=_TLS_GOODBYE_S if context is not None else None,
-                start_serving=False,
-            )
-            self._servers.append(server)
-
-    async def _reported_address(self, loop: asyncio.AbstractEventLoop) -> str:
-        """Where the control plane asks for `/moorage/…`; any of our processes answers for all of them.
-
-        A control plane on this machine is given an address of this machine: what is advertised is for the gateway's
-        clients, and may lead elsewhere first. With TLS that is a port without it, as the certificate is for the
-        clients' names, none of which the control plane uses.
-        """
-        config, hub = self.config, self.hub
-        if urlsplit(config.server_url).hostname not in ("127.0.0.1", "::1", "localhost"):
-            return config.advertise or f"{config.scheme}://{self.address}"
-        if config.tls_certificate is None:
-            return self.address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
-        server = self._private = await loop.create_server(lambda: _protocol(hub), "127.0.0.1", 0)
-        return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-    async def _first_table(self, patience_s: float) -> None:
-        """Another process serves meanwhile: take its place with a table, where one is to be had in time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                await self._control.taken.wait()
-
-    # --- ending --------------------------------------------------------------------------------------------------
-
-    def _accept_no_more(self) -> None:
-        for server in self._servers:
-            server.close()
-        if self._private is not None:
-            self._private.close()
-
-    async def _drain(self) -> None:
-        if not self.hub.clients:
-            self.hub.drained.set()
-        closing = asyncio.create_task(self._close_rested())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.config.drain_s):
-                await self.hub.drained.wait()
-        closing.cancel()
-        if self.hub.clients:
-            self._log.warning("gateway.drain_over", dropped=len(self.hub.clients))
-
-    async def _close_rested(self) -> None:
-        """An answer that began before the end began did not say that its connection closes."""
-        while True:
-            self.hub.close_rested(self._rest_s)
-            await asyncio.sleep(_LOOK_S)
-
-    async def _end(self) -> None:
-        self.hub.stop()
-        if self._siblings is not None:
-            await self._leave_counts(self._siblings)
-        if self._link is not None:
-            self._link.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._link
-            await self._control.goodbye()
-        if self.hub.counts.access is not None:
-            await asyncio.to_thread(self.hub.counts.access.close)
-        self._log.info("gateway.stopped", gateway=self.config.gateway_id)
-
-    async def _leave_counts(self, siblings: Siblings) -> None:
-        text = self.hub.own.text()
-        siblings.stop()
-        try:
-            await asyncio.to_thread(siblings.leave, text)
-        except OSError as error:
-            self._log.warning("gateway.counts_not_left", error=str(error))
-
-    def _link_ended(self, task: asyncio.Task[None]) -> None:
-        """The link never ends by itself; if it does, that is a defect to be seen. Serving goes on."""
-        if not task.cancelled() and task.exception() is not None:
-            self._log.warning("control.link_died", error=repr(task.exception()))
-
-
-def calm_collector() -> None:
-    """Requests make no reference cycles: what lives at the start is left out of collections, which come seldom."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 100)
 
 
 def raise_file_limit() -> int:
@@ -275,16 +87,22 @@ class Duty:
         self._channel.setblocking(False)
         loop.add_reader(self._channel, self._hear)
         config = replace(GatewayConfig.from_mapping(order.settings), gateway_id=order.gateway_id)
-        gateway = Gateway(config, make_log(), self._sockets, order)
+        log = make_log()
+        chosen = accelerators.install(config.accelerators)
+        if chosen.fault:
+            log.warning("accelerators.unused", used=list(chosen.parts), why=chosen.fault, remedy=accelerators.REMEDY)
+        from moorage.gateway.serving import Gateway, calm_collector
+
+        gateway = Gateway(config, log, self._sockets, order, chosen)
         await gateway.start()
         calm_collector()
-        self._say(said=orders.SERVING)
+        self._say(said=orders.SERVING, accelerators=list(chosen.parts))
         await _either(self._ending, self._retiring)
         telling = asyncio.create_task(self._tell_left(gateway))
         await (gateway.stop() if self._ending.is_set() else self._retire(gateway))
         telling.cancel()
 
-    async def _retire(self, gateway: Gateway) -> None:
+    async def _retire(self, gateway: "Gateway") -> None:
         """Retire; told to end meanwhile, do not wait for clients at rest."""
         retiring = asyncio.ensure_future(gateway.retire())
         ending = asyncio.ensure_future(self._ending.wait())
@@ -308,7 +126,7 @@ class Duty:
             if said.get("do") == orders.RETIRE:
                 self._retiring.set()
 
-    async def _tell_left(self, gateway: Gateway) -> None:
+    async def _tell_left(self, gateway: "Gateway") -> None:
         told = -1
         while True:
             count = len(gateway.hub.clients)
@@ -325,11 +143,6 @@ def tell(channel: socket.socket, **said: object) -> None:
     """Say something to the master, which may be gone."""
     with contextlib.suppress(OSError):
         channel.send(orders.line(**said))
-
-
-def _protocol(hub: Hub) -> asyncio.Protocol:
-    """What a client's connection is served by."""
-    return cast(asyncio.Protocol, ClientConnection(hub))
 
 
 async def _either(*events: asyncio.Event) -> None:

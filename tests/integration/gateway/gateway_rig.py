@@ -9,7 +9,7 @@ from pathlib import Path
 
 from moorage.decide.serving.routes import Generation, Limits, RouteSpec, TargetSpec
 from moorage.gateway.config import GatewayConfig
-from moorage.gateway.worker import Gateway
+from moorage.gateway.serving import Gateway
 
 DEADLINE_S = 90.0
 
