@@ -35,7 +35,7 @@ _PEER_LOOK_S_MAX = 1.0
 
 
 class Exchange:
-    """One client connection and its request, seen from the answer. An asyncio protocol, but for its interpreted base."""
+    """One client connection and its request, seen from the answer. An asyncio protocol but for the interpreted base."""
 
     __slots__ = (
         "_buffer",
