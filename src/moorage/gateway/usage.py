@@ -95,13 +95,15 @@ class UsageCounts:
     Args:
         clock: seconds since the epoch, for the day.
         time: seconds of a clock that never steps.
+        rows_max: of one report.
     """
 
-    __slots__ = ("_clock", "_day", "_due", "_next_at", "_sent", "_time", "_today")
+    __slots__ = ("_clock", "_day", "_due", "_next_at", "_rows_max", "_sent", "_time", "_today")
 
-    def __init__(self, clock: Callable[[], float], time: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], time: Callable[[], float], rows_max: int = ROWS_MAX) -> None:
         self._clock = clock
         self._time = time
+        self._rows_max = rows_max
         self._day = day_of(clock())
         self._today: dict[tuple[str, str, str], Sums] = {}
         self._due: dict[Sums, None] = {}
@@ -163,14 +165,16 @@ class UsageCounts:
         """
         if not leaving and not self.due():
             return ()
-        telling = list(self._due) if leaving else [sums for sums, _ in zip(self._due, range(ROWS_MAX), strict=False)]
+        telling = (
+            list(self._due) if leaving else [sums for sums, _ in zip(self._due, range(self._rows_max), strict=False)]
+        )
         self._sent[sequence] = [(sums, sums.requests) for sums in telling]
         while len(self._sent) > _SENT_MAX:
             del self._sent[next(iter(self._sent))]
         for sums in telling:
             del self._due[sums]
             self._due[sums] = None  # behind those that were not told
-        self._next_at = self._time() + EVERY_S if len(telling) < ROWS_MAX else 0.0
+        self._next_at = self._time() + EVERY_S if len(telling) < self._rows_max else 0.0
         return tuple(sums.to_wire() for sums in telling)
 
     def acknowledged(self, sequence: int | None) -> list[Sums]:
