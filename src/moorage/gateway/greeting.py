@@ -7,6 +7,7 @@ loop's), what comes after it (`frontend`). Called by `worker`, where there is a 
 import asyncio
 import time
 from collections.abc import Callable
+from typing import cast
 from weakref import WeakKeyDictionary
 
 _LOOK_S = 0.02
@@ -45,8 +46,7 @@ class Greetings:
         """It is a client from now on."""
         del self._since[greeting]
         client = self._client()
-        assert isinstance(transport, asyncio.Transport)
-        transport.set_protocol(client)
+        cast(asyncio.Transport, transport).set_protocol(client)  # the event loop's own class is none of its kind
         client.connection_made(transport)
 
 
