@@ -45,6 +45,7 @@ class World(MemoryMachines):
     def __init__(self, machines: int = 1, **capacity: Any) -> None:
         super().__init__()
         self.held = 0
+        self.held_told_s = 0.0
         self.in_flight: dict[str, int] = {}
         self.idle_s: float | None = None
         self.known = True
@@ -87,6 +88,7 @@ class World(MemoryMachines):
         """What gateways see."""
         return Demand(
             held=self.held,
+            held_told_s=self.held_told_s,
             in_flight=sum(self.in_flight.values()),
             by_replica=dict(self.in_flight),
             idle_s=self.idle_s,

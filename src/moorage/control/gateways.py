@@ -169,6 +169,7 @@ class Gateways:
             for replica, request_s in activity.oldest_s.items():
                 oldest[replica] = max(oldest.get(replica, 0.0), request_s + age_s)
         idle = [a.idle_s + age_s for a, age_s in aged if a.idle_s is not None]
+        held_told = [age_s for a, age_s in aged if a.held]
         return Demand(
             held=sum(a.held for a in seen),
             in_flight=sum(a.in_flight for a in seen),
@@ -176,6 +177,7 @@ class Gateways:
             idle_s=min(idle, default=None),
             known=self.known(),
             oldest_s=oldest,
+            held_told_s=min(held_told, default=0.0),
         )
 
     def aside(self, namespace: str, name: str) -> list[Aside]:

@@ -117,6 +117,22 @@ def test_pausing_is_called_off(how: str) -> None:
     assert world.replicas[0].stopping is None
 
 
+def test_what_a_gateway_said_before_the_pause_began_does_not_undo_it() -> None:
+    world = served(**SLEEPER)
+    world.held, world.confirmed = 3, False
+    world.command("pause")
+    world.advance(0.5)
+    world.held_told_s = 0.6
+    world.settle()
+    assert world.deployment.hold is not None, "those three may have their answers by now"
+    world.confirmed = True
+    world.settle()
+    assert world.deployment.status is DeploymentStatus.CREATED, "and they may wait still"
+    world.held, world.held_told_s = 0, 0.0
+    world.settle()
+    assert world.deployment.status is DeploymentStatus.PAUSED
+
+
 def test_a_request_wakes_it_once_however_many_wait() -> None:
     world = asleep()
     for held in (1, 5, 50):

@@ -1,9 +1,10 @@
 """Stage 4: sleep and wake.
 
 Pausing is a handshake: the route goes to *hold*; every leased gateway confirms that nothing is in flight and nothing
-held; anything held aborts it; unconfirmed for 30 s it is lifted; only after that the deployment is paused and its
-replicas stop. A wake is a level (something is held), one per pause; a wake that failed and that nobody waits for any
-more goes back to sleep and stays wakeable.
+held; anything held aborts it, once a gateway says so that said it after the pause began (what one said before may be
+over); unconfirmed for 30 s it is lifted; only after that the deployment is paused and its replicas stop. A wake is a
+level (something is held), one per pause; a wake that failed and that nobody waits for any more goes back to sleep and
+stays wakeable.
 """
 
 from collections.abc import Mapping
@@ -73,11 +74,11 @@ def _hold(draft: Draft, snapshot: ServingSnapshot, hold: Mapping[str, Any]) -> N
     deployment, demand = draft.row(snapshot.deployment), snapshot.demand
     by_person = hold.get("why") == "paused_by_person"
     limit = float(hold["since"]) + HOLD_LIMIT_S
-    if demand.held > 0:
+    if demand.held > 0 and draft.now - demand.held_told_s >= float(hold["since"]):
         _lift(draft, deployment, "a request came in")
     elif not by_person and minimum(deployment) > 0:
         _lift(draft, deployment, "its minimum was raised")
-    elif demand.published_mode == "hold" and demand.confirmed and demand.in_flight == 0:
+    elif demand.published_mode == "hold" and demand.confirmed and demand.in_flight == demand.held == 0:
         trigger, code = ("paused_by_person", "deploy.paused_by_person") if by_person else ("idle", "deploy.idle")
         draft.step(deployment, DeploymentStatus.PAUSED, trigger, reason(code), failures_in_row=0, **_asleep(draft))
     elif draft.now >= limit:

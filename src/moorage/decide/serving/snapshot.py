@@ -32,6 +32,8 @@ class Demand:
     """seconds since the oldest request in flight began, per replica uid, of replicas that were withdrawn"""
     gateways: Mapping[str, bool] = field(default_factory=dict)
     """leased gateway id -> whether it confirmed the last change of this endpoint"""
+    held_told_s: float = 0.0
+    """seconds since the newest word of a gateway that holds something"""
 
     def drained(self, replica: str) -> bool:
         """Whether nothing can reach a replica any more, and nothing of it is in flight."""
