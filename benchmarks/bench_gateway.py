@@ -45,7 +45,7 @@ import gateway_memory as memory
 import gateway_ours as ours
 import gateway_peers as peers
 import gateway_rivals as rivals
-from gateway_meter import Cores, Strangers, on, raise_file_limit
+from gateway_meter import Cores, Strangers, on, prefer, raise_file_limit
 from gateway_peers import Peer, Stand
 from gateway_report import Results, ratios, table
 
@@ -90,7 +90,7 @@ def main() -> int:
     plan, nice = plan_of(arguments())
     if not tools_are_there():
         return 2
-    os.nice(nice)
+    prefer(nice)
     if raise_file_limit() < plan.idle + 3000:
         plan = Plan(plan.rounds, plan.measures, plan.starters, raise_file_limit() - 3000, plan.streams)
         print(f"only {plan.idle} idle connections: the limit of open files (ulimit -Hn) allows no more", flush=True)

@@ -129,6 +129,17 @@ def pss_bytes(pid: int) -> int:
     return total
 
 
+def prefer(nice: int) -> None:
+    """Let this process, and those that it starts, come before others by so much (a negative number of `nice`).
+
+    Where the kernel shares cores by sessions first (autogroups), that of this session is set as well.
+    """
+    os.nice(nice)
+    group = Path("/proc/self/autogroup")
+    if nice and group.exists():
+        group.write_text(str(nice))
+
+
 def raise_file_limit() -> int:
     """Let this process, and those that it starts, have as many files open as they may.
 
