@@ -166,7 +166,7 @@ def _failed(what: Watch, verdict: Failed, last: Json) -> WaitFailed:
 
 
 def _timed_out(what: Watch, said: str, last: Json) -> WaitTimeout:
-    told = last.get("rollout") or last.get("reason") or {}
+    told = {} if what.look else last.get("rollout") or last.get("reason") or {}
     because = f"; {told['message']}" if told.get("message") else ""
     return WaitTimeout(
         f"{what.subject} was not {what.goal} within {what.timeout_s:g} s: {said}{because}",

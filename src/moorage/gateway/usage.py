@@ -177,6 +177,10 @@ class UsageCounts:
         self._next_at = self._time() + EVERY_S if len(telling) < self._rows_max else 0.0
         return tuple(sums.to_wire() for sums in telling)
 
+    def not_taken(self) -> None:
+        """The report was not answered: the next one says it again."""
+        self._next_at = 0.0
+
     def acknowledged(self, sequence: int | None) -> list[Sums]:
         """What the report of that sequence told is on disk; what there is nothing more to say of."""
         done: list[Sums] = []

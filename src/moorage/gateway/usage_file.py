@@ -133,6 +133,7 @@ class Leftovers:
 
     async def not_taken(self) -> None:
         """No report is answered: what would be lost with this process is kept, now and then."""
+        self._hub.usage.not_taken()
         now = self._hub.time()
         if now >= self._write_at and self._unsaid():
             await self.save()

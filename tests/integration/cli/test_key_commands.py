@@ -97,12 +97,13 @@ def test_a_revoked_key_names_the_gateways_that_may_still_let_it_in(
     assert main(["keys", "revoke", "app"], api.env) == 0
     said = capsys.readouterr().out
     assert "app: revoked; the gateway refuses it" in said
-    assert "g9 is out of reach (heard last at 2026-01-01T00:00:00Z); if it runs, it lets the key in" in said
+    assert "d ago); if it runs, it lets the key in" in said
     api.answers[f"GET {KEYS}/app"] = (200, key(state="revoked", **told(3, g1=3, g2=2)))
     assert main(["keys", "revoke", "app", "--timeout", "0.3"], api.env) != 0
     said = capsys.readouterr().err
-    assert "g2 has not confirmed it, and may go by what was before" in said
-    assert "moor keys get app" in said
+    assert "app is revoked, but not every gateway has confirmed" in said
+    assert "these may let it in: g2" in said
+    assert "moor keys revoke app --timeout 5m" in said
     assert main(["keys", "revoke", "app", "--no-wait"], api.env) == 0
     assert "gateways follow" in capsys.readouterr().out
 

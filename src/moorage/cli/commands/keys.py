@@ -26,7 +26,7 @@ USED = (
     ("ANSWERED", "answered"),
     ("REFUSED", "refused"),
     ("FAILED", "failed"),
-    ("LEFT", "client_gone"),
+    ("CLIENT GONE", "client_gone"),
     ("INPUT TOKENS", "input_tokens"),
     ("OUTPUT TOKENS", "output_tokens"),
 )
@@ -222,7 +222,7 @@ def revoke(session: Session, *, names: tuple[str, ...], text: str | None, wait: 
     ended = [session.client.keys.revoke(name, text=text) for name in names]
     if wait:
         ended = [_refused_everywhere(session, name, timeout_s) for name in names]
-    session.show_text(ended, lambda: "\n".join(_revoked(key, waited=wait) for key in ended))
+    session.show_text(ended, lambda: "\n".join(_revoked(key, session.now(), waited=wait) for key in ended))
 
 
 @keys.command("delete", epilog=examples("moor keys delete app", "moor keys delete app --no-wait"))
@@ -237,7 +237,7 @@ def delete(session: Session, *, names: tuple[str, ...], wait: bool, timeout_s: f
         key = keys.get(name)
         if wait and key["state"] == "active":
             keys.revoke(name)
-            told.append(_revoked(_refused_everywhere(session, name, timeout_s), waited=True))
+            told.append(_revoked(_refused_everywhere(session, name, timeout_s), session.now(), waited=True))
         told.append(f"{name}: deleted; its usage is told by  moor keys usage {key['id']}")
     gone = [keys.delete(name) for name in names]
     session.show_text(gone, lambda: "\n".join(told))
@@ -261,15 +261,35 @@ def usage_table(found: Mapping[str, Any]) -> Table:
 
 
 def _refused_everywhere(session: Session, name: str, timeout_s: float | None) -> Any:
-    """Wait until every gateway in reach goes by the key as it is; the key as read last."""
+    """Wait until every gateway in reach refuses a revoked key; the key as read last.
+
+    Raises:
+        WaitTimeout: one has not confirmed that it does.
+    """
+    from moorage.client.endpoint_wait import lagging
+    from moorage.domain.errors import WaitTimeout
+
     wait = session.client.keys.wait
-    return watched(
-        session,
-        name,
-        "every gateway to refuse it",
-        lambda on_status: wait(name, timeout_s=timeout_s, interval_s=LOOK_EVERY_S, on_status=on_status),
-        resume=f"moor keys get {name}{namespace_flag(session)}",
-    ).last
+    try:
+        return watched(
+            session,
+            name,
+            "every gateway to refuse it",
+            lambda on_status: wait(name, timeout_s=timeout_s, interval_s=LOOK_EVERY_S, on_status=on_status),
+            resume=f"moor keys revoke {name}{namespace_flag(session)}",
+        ).last
+    except WaitTimeout as late:
+        last = late.last or {}
+        if last.get("generation") is None:
+            raise
+        behind = ", ".join(lagging(last))
+        raise WaitTimeout(
+            f"{name} is revoked, but not every gateway has confirmed within {timeout_s:g} s that it refuses it; "
+            f"until they do, these may let it in: {behind}",
+            last=last,
+            remedy=f"wait on with  moor keys revoke {name}{namespace_flag(session)} --timeout 5m  or end that gateway",
+            target=late.target,
+        ) from late
 
 
 def _wait_for_use(session: Session, name: str) -> None:
@@ -282,7 +302,7 @@ def _wait_for_use(session: Session, name: str) -> None:
         click.echo(f"warning: {late.message}", err=True)
 
 
-def _revoked(key: Mapping[str, Any], *, waited: bool) -> str:
+def _revoked(key: Mapping[str, Any], now: float, *, waited: bool) -> str:
     """That it is revoked, and by how many gateways that is known to be kept."""
     name = key["name"]
     if not waited:
@@ -291,9 +311,11 @@ def _revoked(key: Mapping[str, Any], *, waited: bool) -> str:
     which = "the gateway refuses it" if count == 1 else f"all {count} gateways refuse it"
     lines = [f"{name}: revoked; {which if count else 'no gateway is in reach'}"]
     for one in key.get("unreachable") or ():
-        heard = f"heard last at {one['heard_at']}" if one["heard_at"] else "not heard since the control plane started"
+        ago = (
+            f"heard {age(one['heard_at'], now)} ago" if one["heard_at"] else "not heard since the control plane started"
+        )
         lines.append(
-            f"  warning: gateway {one['id']} is out of reach ({heard}); if it runs, it lets the key in until it "
+            f"  warning: gateway {one['id']} is out of reach ({ago}); if it runs, it lets the key in until it "
             "reaches the control plane again: end it if that matters"
         )
     return "\n".join(lines)
