@@ -1,4 +1,4 @@
-"""What all tests share: how they are spread over the workers of a run, the container engines, the examples they draw.
+"""What all tests share: how they are spread over a run's workers, container engines, examples drawn, accelerators.
 
 A test runs on any worker, beside any other. Those that use one expensive thing together (a container engine, an
 installation) are a group, and a group runs one by one on one worker.
@@ -16,11 +16,28 @@ import structlog
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from moorage.gateway import accelerators
 from tests.engines import Engine, running
 
 # Some machines set it; here it would compile every module again for each of thousands of processes.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# In which form the gateway's hot path is tested in this process; before anything imports it. A test's own gateways are
+# processes with settings of their own.
+COMBINATIONS = {
+    "none": (),
+    "native": (accelerators.NATIVE,),
+    "compiled": (accelerators.COMPILED,),
+    "both": accelerators.PARTS,
+}
+COMBINATION = os.environ.get("MOORAGE_TEST_ACCELERATORS", "auto")
+if COMBINATION not in ("auto", *COMBINATIONS):
+    pytest.exit(f"MOORAGE_TEST_ACCELERATORS is {COMBINATION!r}: auto, {', '.join(COMBINATIONS)}", returncode=4)
+ACCELERATED = accelerators.install(
+    "auto" if COMBINATION == "auto" else "require" if COMBINATIONS[COMBINATION] else "off",
+    wanted=COMBINATIONS.get(COMBINATION, accelerators.PARTS),
+)
 
 # A run in the background of a script is started with SIGINT ignored, and so would be every process of it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -40,6 +57,12 @@ TOGETHER = (
     "tests/acceptance/",  # an installation for each module
     "tests/integration/runners/test_runner_documentation.py",  # the ports that the library has by default
 )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Which form of the gateway's hot path was tested: the run is quiet, so its header is not seen."""
+    fault = f" ({ACCELERATED.fault})" if ACCELERATED.fault else ""
+    terminalreporter.write_line(f"accelerators: {' and '.join(ACCELERATED.parts) or 'none'}{fault}")
 
 
 class ByGroup(LoadScopeScheduling):
