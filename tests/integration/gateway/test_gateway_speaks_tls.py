@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from pathlib import Path
 
@@ -169,6 +170,154 @@ async def test_a_renewed_certificate_is_in_use_after_a_reload_and_a_bad_one_chan
         renewed.close()
         with pytest.raises(ssl.SSLCertVerificationError):
             await connect(gateway.port, one.trusting())
+
+
+async def test_a_client_that_agrees_on_tls_while_the_process_retires_is_served(
+    tmp_path: Path, pair: Pair, server: ModelServer
+) -> None:
+    async with running_gateway(tmp_path, **pair.settings) as rig:
+        rig.serve(server)
+        slow = await rig.connect()  # accepted, and says nothing yet
+        other = await connect(rig.port, pair.trusting())
+        other.send(post())
+        assert (await other.answer()).status == 200  # so the slow one, which came before it, is accepted too
+        other.close()
+        await until(lambda: not rig.gateway.hub.clients)
+        retiring = asyncio.create_task(rig.gateway.retire())
+        await until(lambda: rig.gateway.hub.draining)
+        await slow.writer.start_tls(pair.trusting(), server_hostname="127.0.0.1")
+        slow.send(post())
+        answer = await slow.answer()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        slow.close()
+        await retiring
+
+
+def switched(seen: Seen) -> bytes:
+    return b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+
+UPGRADE = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+
+
+def talk(port: int, context: ssl.SSLContext, said: bytes, *, ends: bool) -> bytes:
+    """All that a tunnel tells a client that speaks first; whoever cuts it without TLS' own goodbye is found out."""
+    with (
+        socket.create_connection(("127.0.0.1", port), DEADLINE_S) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1", suppress_ragged_eofs=False) as client,
+    ):
+        client.sendall(get("/endpoints/m/x", UPGRADE))
+        told = b""
+        while b"\r\n\r\n" not in told:
+            told += client.recv(65536)
+        client.sendall(said)
+        if ends:
+            client.unwrap().close()
+            return told
+        while part := client.recv(65536):
+            told += part
+        return told
+
+
+async def test_a_tunnel_through_tls_carries_everything_and_ends_with_a_goodbye(
+    tmp_path: Path, pair: Pair, server: ModelServer
+) -> None:
+    whole = bytes(range(256)) * 4096
+
+    async def echo(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(switched(seen))
+        writer.write(await reader.readexactly(len(whole)))
+        await writer.drain()
+        writer.write_eof()  # it says no more, and listens on
+        await reader.read()
+        return False
+
+    server.handler = echo
+    async with running_gateway(tmp_path, **pair.settings) as rig:
+        rig.serve(server)
+        told = await asyncio.to_thread(talk, rig.port, pair.trusting(), whole, ends=False)
+        assert told.endswith(b"\r\n\r\n" + whole)
+        await until(lambda: not rig.gateway.hub.clients and server.closed == 1)
+
+
+async def test_the_goodbye_of_a_client_in_a_tunnel_reaches_the_replica_behind_all_that_it_said(
+    tmp_path: Path, pair: Pair, server: ModelServer
+) -> None:
+    heard: list[bytes] = []
+
+    async def listen(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(switched(seen))
+        heard.append(await reader.read())
+        return False
+
+    server.handler = listen
+    async with running_gateway(tmp_path, **pair.settings) as rig:
+        rig.serve(server)
+        await asyncio.to_thread(talk, rig.port, pair.trusting(), b"all of it", ends=True)
+        await until(lambda: heard)
+        assert heard == [b"all of it"]
+        await until(lambda: not rig.gateway.hub.clients)
+        assert all(endpoint.in_flight == 0 for endpoint in rig.router.endpoints())
+
+
+async def test_handshakes_that_drip_end_at_their_time_and_keep_nobody_out(
+    tmp_path: Path, pair: Pair, server: ModelServer
+) -> None:
+    hello = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        pair.trusting().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="127.0.0.1").do_handshake()
+    first = hello.read()
+    async with running_gateway(tmp_path, tls_handshake_timeout_s=2.0, **pair.settings) as rig:
+        rig.serve(server)
+        dripping = [await rig.connect() for _ in range(200)]
+        for number, client in enumerate(dripping):
+            client.send(first[: 1 + number % (len(first) - 1)])
+        asked = await connect(rig.port, pair.trusting())
+        asked.send(post())
+        assert (await asked.answer()).status == 200
+        asked.close()
+        for client in dripping:
+            with contextlib.suppress(ConnectionError):
+                assert await client.rest() == b""
+        assert not rig.gateway.hub.clients
+
+
+async def test_certificates_are_renewed_under_load_without_a_failed_request(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    keep_table(tmp_path, server)
+    pairs = [make_pair(tmp_path, name) for name in ("one", "two")]
+    trusting = pairs[0].trusting()
+    trusting.load_verify_locations(str(pairs[1].certificate))
+    live = Pair(tmp_path / "live.pem", tmp_path / "live.key")
+    answers: list[int] = []
+    over = False
+
+    def renew(pair: Pair) -> None:
+        live.certificate.write_bytes(pair.certificate.read_bytes())
+        live.key.write_bytes(pair.key.read_bytes())
+
+    renew(pairs[0])
+    settings = {"tls_certificate": str(live.certificate), "tls_key": str(live.key)}
+    async with gateway_process(tmp_path, processes=2, **settings) as gateway:
+
+        async def ask() -> None:
+            while not over:
+                client = await connect(gateway.port, trusting)
+                client.send(post(extra="Connection: close\r\n"))
+                answers.append((await client.answer()).status)
+                client.close()
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(ask())
+            for turn in (1, 0, 1):
+                renew(pairs[turn])
+                assert (await gateway.reload())["error"] is None
+                before = len(answers)
+                await until(lambda before=before: len(answers) > before + 20)
+            over = True
+    assert set(answers) == {200}
 
 
 @pytest.mark.parametrize(
