@@ -186,6 +186,7 @@ async def test_a_client_that_agrees_on_tls_while_the_process_retires_is_served(
         retiring = asyncio.create_task(rig.gateway.retire())
         await until(lambda: rig.gateway.hub.draining)
         await slow.writer.start_tls(pair.trusting(), server_hostname="127.0.0.1")
+        assert not retiring.done(), "a process that ended would have cut it"
         slow.send(post())
         answer = await slow.answer()
         assert (answer.status, answer.headers["connection"]) == (200, "close")
