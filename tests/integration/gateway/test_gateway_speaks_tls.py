@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import socket
 import ssl
 from pathlib import Path
@@ -172,26 +173,31 @@ async def test_a_renewed_certificate_is_in_use_after_a_reload_and_a_bad_one_chan
             await connect(gateway.port, one.trusting())
 
 
-async def test_a_client_that_agrees_on_tls_while_the_process_retires_is_served(
+async def test_a_client_that_agrees_on_tls_while_its_process_retires_is_served(
     tmp_path: Path, pair: Pair, server: ModelServer
 ) -> None:
-    async with running_gateway(tmp_path, **pair.settings) as rig:
-        rig.serve(server)
-        slow = await rig.connect()  # accepted, and says nothing yet
-        other = await connect(rig.port, pair.trusting())
-        other.send(post())
-        assert (await other.answer()).status == 200  # so the slow one, which came before it, is accepted too
-        other.close()
-        await until(lambda: not rig.gateway.hub.clients)
-        retiring = asyncio.create_task(rig.gateway.retire())
-        await until(lambda: rig.gateway.hub.draining)
+    keep_table(tmp_path, server)
+    settings = {"tls_certificate": str(pair.certificate), "tls_key": str(pair.key)}
+
+    async def ask() -> None:
+        client = await connect(gateway.port, pair.trusting())
+        client.send(post(extra="Connection: close\r\n"))
+        assert (await client.answer()).status == 200
+        client.close()
+
+    async with gateway_process(tmp_path, **settings) as gateway:
+        slow = await gateway.connect()  # accepted, and says nothing yet
+        await ask()  # which came later, so that the slow one is accepted too
+        gateway.process.send_signal(signal.SIGHUP)
+        await until(lambda: gateway.status()["retiring"] or gateway.named("gateway.stopped"))
+        for _ in range(20):  # time enough to end, for a process that waits for nobody
+            await ask()
         await slow.writer.start_tls(pair.trusting(), server_hostname="127.0.0.1")
-        assert not retiring.done(), "a process that ended would have cut it"
         slow.send(post())
         answer = await slow.answer()
         assert (answer.status, answer.headers["connection"]) == (200, "close")
         slow.close()
-        await retiring
+        await until(lambda: not gateway.status()["retiring"])
 
 
 def switched(seen: Seen) -> bytes:
