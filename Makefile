@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow unit example-jax property-long fuzz-gateway accelerators check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-placements bench-runs bench-promotions simulate-openb clean
+.PHONY: help setup demo test test-slow test-combinations unit example-jax property-long fuzz-gateway accelerators check format lock bench-gateway bench-store bench-restart bench-runner bench-cli bench-scheduler bench-placements bench-runs bench-promotions bench-cold bench-azure simulate-openb clean
 
 help: ## this list
 	@echo "Moorage: make TARGET"
@@ -36,6 +36,21 @@ test: setup ## every test but the slow ones; what is skipped is listed with its 
 
 test-slow: setup ## the long forms of what `make test` runs a short form of
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup -rs -m slow $(FAST) $(REAL)
+
+# The gateway where it is attacked: on wires in place of sockets in each form of its hot path; over sockets in Python's
+# own, since `make test` has them in the compiled one where that was built.
+WIRES := tests/unit/gateway $(wildcard tests/property/test_gateway_*.py)
+SOCKETS := $(patsubst %,tests/integration/gateway/test_gateway_%.py,and_published_cases ends headers passes_bytes refuses repeats tunnels under_attack)
+
+FORMS ?= none native compiled both
+
+test-combinations: accelerators ## the gateway's hazard suites with none, either and both of its accelerators
+	@status=0; \
+	for form in $(FORMS); do \
+	  MOORAGE_TEST_ACCELERATORS=$$form $(BIN)/pytest -n 2 -rs -m "not slow" -k "not accelerators" $(WIRES) || status=1; \
+	done; \
+	MOORAGE_TEST_ACCELERATORS=none $(BIN)/pytest -n $(WORKERS) -rs -m "not slow" $(SOCKETS) || status=1; \
+	exit $$status
 
 unit: setup ## unit and property tests only, under a minute
 	@$(BIN)/pytest -n 2 -rs $(wildcard tests/unit tests/property)
@@ -94,6 +109,12 @@ bench-runs: setup ## 1,000 runs that end in one second, 10,000 that wait: CPU, m
 
 bench-promotions: setup ## 500 deployments promote a new revision at once: time, commits, CPU, on SQLite
 	@$(BIN)/python benchmarks/bench_promotions.py
+
+bench-cold: setup ## 1,000 requests at once at a deployment that sleeps: wakes, lost answers, another deployment meanwhile
+	@$(BIN)/python benchmarks/bench_cold.py
+
+bench-azure: setup ## an hour of recorded requests, 10 times as fast, at a deployment that scales from none; a fixed fleet beside it
+	@$(BIN)/python benchmarks/bench_azure.py
 
 clean: ## remove what was fetched and built here (.venv, .cache and tool caches)
 	@rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist src/moorage/accelerated
