@@ -218,7 +218,8 @@ def upstreams(directory: Path) -> Iterator[Stand]:
     processes = [peers.start_fast(directory, fast), peers.start_paced(paced)]
     try:
         for port, process in zip((fast, paced), processes, strict=True):
-            expect(port, process)
+            if not peers.is_there(port, process):
+                raise SystemExit(f"an upstream does not start: {process.args!r}")
         yield Stand(fast, paced, IDLE_CONNECTIONS)
     finally:
         peers.end(*processes)
@@ -234,18 +235,22 @@ def running(directory: Path, name: str, plan: Plan, stand: Stand, cores: Cores) 
         yield peer
         return
     try:
-        expect(port, peer.process)
-        with load.connect(peer) as connection:  # a port may be open before the process is there that answers
-            connection.sendall(peer.post())
-            load.read_answer(connection)
-        yield peer
+        yield peer if answers(peer, peer.process, directory / name) else None
     finally:
         peers.end(peer.process)
 
 
-def expect(port: int, process: "subprocess.Popen[bytes]") -> None:
-    if not peers.is_there(port, process):
-        raise SystemExit(f"nobody listens at port {port}: {process.args!r}")
+def answers(peer: Peer, process: "subprocess.Popen[bytes]", directory: Path) -> bool:
+    """Whether it serves; where not, a line says why. A port may be open before the process is there that answers."""
+    with contextlib.suppress(OSError, AssertionError):
+        if peers.is_there(peer.port, process):
+            with load.connect(peer) as connection:
+                connection.sendall(peer.post())
+                load.read_answer(connection)
+            return True
+    told = [line for log in sorted(directory.glob("*.log")) for line in log.read_text().splitlines()[-3:]]
+    print(f"{peer.name} is left out, it does not serve: {' '.join(told)}", flush=True)
+    return False
 
 
 def tools_are_there() -> bool:
