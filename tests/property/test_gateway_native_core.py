@@ -1,16 +1,17 @@
 """Wherever the C core answers, it answers as Python does; and it does answer for what is ordinary."""
 
 import json
+import socket
 import sys
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.gateway import native
+from moorage.gateway import native, sending
 from moorage.gateway.fields import _KINDS, BadHead
 from moorage.gateway.framing import ChunkCounter, FramingError
 from moorage.gateway.heads import RequestHead, RequestReader, ResponseHead, ResponseReader
@@ -376,6 +377,87 @@ def test_a_gap_has_the_same_place(value: float) -> None:
     assert the_core().place(GAP_BOUNDS_S, value) == bisect_left(GAP_BOUNDS_S, value)
 
 
+# --- sending ---------------------------------------------------------------------------------------------------------
+
+
+class Transport:
+    """Of a socket pair; what it is given is queued, and nothing of the queue is sent."""
+
+    def __init__(self, own: socket.socket, *, tls: bool = False) -> None:
+        self.own, self.tls, self.queued, self.closing = own, tls, b"", False
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.queued)
+
+    def get_extra_info(self, name: str) -> object:
+        return {"socket": self.own, "sslcontext": self.tls or None}[name]
+
+    def write(self, data: bytes) -> None:
+        self.queued += data
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    own, other = socket.socketpair()
+    with own, other:
+        own.setblocking(False)
+        other.settimeout(60)
+        yield own, other
+
+
+def test_bytes_are_sent_at_once_and_what_the_kernel_does_not_take_is_the_transports(
+    core: native.NativeCore, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    own, other = pair
+    transport: Any = Transport(own)
+    with in_use(core):
+        descriptor = sending.descriptor_of(transport)
+        assert descriptor == own.fileno()
+        sending.write(transport, descriptor, b"first")
+        assert (other.recv(10), transport.queued) == (b"first", b"")
+        sending.write(transport, descriptor, b"")
+        big = bytes(range(256)) * 8192
+        sending.write(transport, descriptor, big)
+        taken = len(big) - len(transport.queued)
+        assert 0 < taken < len(big)
+        sending.write(transport, descriptor, b"last")  # behind what waits
+        assert transport.queued == big[taken:] + b"last"
+        got = b""
+        while len(got) < taken:
+            got += other.recv(65536)
+        assert got == big[:taken]
+
+
+def test_nothing_is_sent_past_a_queue_a_close_or_tls(
+    core: native.NativeCore, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    own, other = pair
+    transport: Any = Transport(own)
+    with in_use(core):
+        descriptor = sending.descriptor_of(transport)
+        transport.queued = b"before "
+        sending.write(transport, descriptor, b"after")
+        assert transport.queued == b"before after"
+        transport.queued, transport.closing = b"", True
+        sending.write(transport, descriptor, b"late")
+        assert transport.queued == b"late"
+        tls: Any = Transport(own, tls=True)
+        sending.write(tls, sending.descriptor_of(tls), b"secret")
+        assert tls.queued == b"secret"
+        gone: Any = Transport(own)
+        other.close()
+        sending.write(gone, descriptor, b"to nobody")  # no signal, no error: its transport finds out
+        assert gone.queued == b"to nobody"
+    with in_use(None):
+        bare: Any = Transport(own)
+        assert sending.descriptor_of(bare) == sending.NO_DESCRIPTOR
+        sending.write(bare, descriptor, b"by Python")
+        assert bare.queued == b"by Python"
+
+
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
@@ -386,6 +468,9 @@ def calls(core: native.NativeCore) -> dict[str, Callable[[], object]]:
     lines, hosts = {b"POST /v1/completions HTTP/1.1": head.line}, {b"host: h"}
     firsts = {b"HTTP/1.1 200 OK": (200, b"HTTP/1.1 200 OK\r\n", False)}
     body = bytearray(BODY)
+    closing: Any = Transport(socket.socket())
+    closing.closing = True
+    closing.own.close()
     return {
         "a request's head": lambda: core.request_head(keyed, RequestHead, Asks, lines, hosts),
         "a request's head of another host": lambda: core.request_head(keyed, RequestHead, Asks, lines, set()),
@@ -400,13 +485,15 @@ def calls(core: native.NativeCore) -> dict[str, Callable[[], object]]:
         "usage": lambda: core.usage(USAGE, Tokens),
         "no usage": lambda: core.usage(BODY, Tokens),
         "a place": lambda: core.place(GAP_BOUNDS_S, 0.5),
+        "a send to a transport that closes": lambda: core.send(closing, 0, b"a"),
+        "a send to no transport": lambda: refused(core.send, None, 0, b"a", error=AttributeError),
     }
 
 
-def refused(function: Callable[..., object], *args: object) -> None:
+def refused(function: Callable[..., object], *args: object, error: type[Exception] = TypeError) -> None:
     try:
         function(*args)
-    except TypeError:
+    except error:
         return
     raise AssertionError("a value of no use was taken")
 

@@ -1,6 +1,6 @@
 """The gateway's inner loops in C, where they were built; without them all is Python.
 
-Here: which core is in use, what one is, and the direct send. Not here: how it is built or found
+Here: which core is in use, and what one is. Not here: how it is built or found
 (`moorage.gateway.accelerators`), and what it does (`core.c`, one page a function).
 
     heads, framing, skim, tokens  --asks-->  core.FUNCTION(bytes, …)  --answers-->  what Python would, or None
@@ -64,8 +64,8 @@ class NativeCore(Protocol):
         """`bisect_left`."""
         ...
 
-    def send(self, descriptor: int, data: bytes, /) -> int:
-        """How many bytes a socket's kernel buffer took at once; 0 where it takes none, for whatever reason."""
+    def send(self, transport: asyncio.WriteTransport, descriptor: int, data: bytes, /) -> int:
+        """How many bytes the kernel took at once; 0 where the transport has to write them (`sending`)."""
         ...
 
 
@@ -77,39 +77,3 @@ def use(chosen: NativeCore | None) -> None:
     """Use this core from now on; None: Python alone."""
     global core
     core = chosen
-
-
-NO_DESCRIPTOR = -1
-
-
-def descriptor_of(transport: asyncio.Transport) -> int:
-    """The socket's number for `write`, asked when a connection is made; NO_DESCRIPTOR where it must not be used.
-
-    It must not where the bytes go through TLS first, and is of no use without a core.
-    """
-    if core is None or transport.get_extra_info("sslcontext") is not None:
-        return NO_DESCRIPTOR
-    own = transport.get_extra_info("socket")
-    return NO_DESCRIPTOR if own is None else int(own.fileno())
-
-
-def write(transport: asyncio.Transport, descriptor: int, data: bytes) -> None:
-    """As `transport.write(data)`, but at once where nothing waits to be written: no queue, no second look later.
-
-    Args:
-        transport: a connection's. What the kernel does not take now is left to it, and so is every failure.
-        descriptor: by `descriptor_of`. It is the number of this very connection as long as its transport is not
-            closing; that is looked at here each time, since another connection may get the number then.
-    """
-    sender = core
-    if (
-        descriptor < 0
-        or sender is None
-        or transport.is_closing()
-        or transport.get_write_buffer_size()  # these bytes come first
-    ):
-        transport.write(data)
-        return
-    sent = sender.send(descriptor, data)
-    if sent != len(data):
-        transport.write(data[sent:] if sent else data)

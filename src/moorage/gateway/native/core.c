@@ -20,6 +20,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -807,19 +808,36 @@ static PyObject *place(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
 
 /* --- sending ---------------------------------------------------------------------------------------------------- */
 
-PyDoc_STRVAR(send_doc, "send(descriptor, data) -> int\n\n"
-                       "How many bytes the kernel took; 0 where it takes none now or any more.");
+static PyObject *is_closing, *get_write_buffer_size; /* names of methods */
+
+/* Whether a method without arguments answers something that is true; -1 with an error. */
+static int says(PyObject *object, PyObject *method) {
+    PyObject *answer = PyObject_CallMethodNoArgs(object, method);
+    int truth = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return truth;
+}
+
+PyDoc_STRVAR(send_doc, "send(transport, descriptor, data) -> int\n\n"
+                       "How many bytes the kernel took; 0 where the transport has to write them.");
 
 static PyObject *send_now(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
-    if (!counted(count, 2))
+    if (!counted(count, 3))
         return NULL;
-    int descriptor = (int)PyLong_AsLong(args[0]);
-    if (PyErr_Occurred())
+    long descriptor = PyLong_AsLong(args[1]);
+    if (descriptor == -1 && PyErr_Occurred())
         return NULL;
-    if (!PyBytes_Check(args[1]) || PyBytes_GET_SIZE(args[1]) == 0)
+    if (descriptor < 0 || descriptor > INT_MAX || !PyBytes_Check(args[2]) || PyBytes_GET_SIZE(args[2]) == 0)
         return PyLong_FromLong(0);
+    /* A transport that is closing may have closed the descriptor, and another connection may have got its number; what
+     * is queued comes before these bytes. */
+    int otherwise = says(args[0], is_closing);
+    if (otherwise == 0)
+        otherwise = says(args[0], get_write_buffer_size);
+    if (otherwise != 0)
+        return otherwise < 0 ? NULL : PyLong_FromLong(0);
     /* A connection that broke is found by its transport, which is given what was not sent and tries again. */
-    ssize_t sent = send(descriptor, PyBytes_AS_STRING(args[1]), (size_t)PyBytes_GET_SIZE(args[1]),
+    ssize_t sent = send((int)descriptor, PyBytes_AS_STRING(args[2]), (size_t)PyBytes_GET_SIZE(args[2]),
                         MSG_DONTWAIT | MSG_NOSIGNAL);
     return PyLong_FromSsize_t(sent < 0 ? 0 : sent);
 }
@@ -841,7 +859,11 @@ static PyMethodDef methods[] = {
 static int fill(PyObject *Py_UNUSED(module)) {
     fill_classes();
     fill_names();
-    return 0;
+    if (is_closing == NULL)
+        is_closing = PyUnicode_InternFromString("is_closing");
+    if (get_write_buffer_size == NULL)
+        get_write_buffer_size = PyUnicode_InternFromString("get_write_buffer_size");
+    return is_closing == NULL || get_write_buffer_size == NULL ? -1 : 0;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};
