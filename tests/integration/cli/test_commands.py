@@ -288,6 +288,22 @@ def test_why_names_the_first_replica_that_is_not_ready_with_its_advice(
     ]
 
 
+def test_what_is_no_container_is_not_said_to_be_one(api: StubApi, capsys: pytest.CaptureFixture[str]):
+    unready = {"name": "gemma-0-1", "status": "initing_docker_container", "reason": {"message": "its process began"}}
+    answer = {"state": "created", "phase": "WAKING", "reason": {"message": "0 of 1"}, "unready": unready}
+    api.answers["GET /namespaces/default/deployments/gemma/why"] = (200, answer)
+    assert main(["why", "gemma"], api.env) == 0
+    assert "  replica gemma-0-1 is starting: its process began" in capsys.readouterr().out.splitlines()
+
+
+def test_the_status_of_an_endpoint_is_asked_of_why(api: StubApi, capsys: pytest.CaptureFixture[str]):
+    api.answers["GET /namespaces/default/endpoints/chat"] = (200, {"kind": "Endpoint", "name": "chat"})
+    assert main(["status", "chat"], api.env) != 0
+    told = capsys.readouterr().err
+    assert "chat is an endpoint" in told
+    assert "moor why chat" in told
+
+
 def test_why_tells_of_replicas_that_a_gateway_put_aside(api: StubApi, capsys: pytest.CaptureFixture[str]):
     aside = [
         {"replica": "gemma-0-1", "gateway": "g", "why": "bad_answers", "tried_in_s": 3.96},

@@ -66,3 +66,18 @@ def test_quotas_show_use_beside_limits(api: StubApi, capsys: pytest.CaptureFixtu
     assert lines[0] == ["default", "0", "0", "0", "0", "0", "0", "-"]
     assert lines[1] == ["r", "2/8", "0", "0", "0", "0", "0", "A100", "2,", "H100", "0/4"]
     assert main(["quota", "rm", "r"], api.env) != 0, "the API knows no quota of that name"
+
+
+def test_limits_of_requests_and_tokens_are_listed_once_somebody_has_one(
+    api: StubApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    items = [quota("default", {}), quota("r", {"requests_per_minute": 600})]
+    api.answers["GET /quotas"] = (200, {"items": items, "next": None})
+    assert main(["quota", "ls"], api.env) == 0
+    head, *lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert "TOKENS/MIN" not in head
+    column = head.index("REQUESTS/MIN")
+    assert [line[column] for line in lines] == ["-", "600"]
+    api.answers["GET /quotas/r"] = (200, items[1])
+    assert main(["quota", "get", "r"], api.env) == 0
+    assert ["requests_per_minute", "-", "600"] in [line.split() for line in capsys.readouterr().out.splitlines()]

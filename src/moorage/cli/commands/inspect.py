@@ -43,11 +43,13 @@ _OUTCOMES = {
         "moor inspect deployment gemma", "moor inspect request req-5f3a1c2e-17", "moor inspect worker 01HV…"
     )
 )
-@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
 @click.argument("name")
 @command
 def inspect(session: Session, kind: str, name: str) -> None:
     """Show everything known of one object or request. A request's id is its answer's X-Request-Id.
+
+    KIND is request, deployment, run, endpoint, machine, operation, revision or worker.
 
     For a deployment or run every machine is asked what is really there of it: identity, digest, owner and resource of
     each process or container beside what is meant, and whether the machines told everything.

@@ -33,11 +33,14 @@ def ls(session: Session, kind: str, labels: tuple[str, ...], with_replicas: bool
 
 
 @click.command(epilog=examples("moor get deployment gemma", "moor get machine box-1 -o yaml"))
-@click.argument("kind", type=click.Choice(GETTABLE))
+@click.argument("kind", type=click.Choice(GETTABLE), metavar="KIND")
 @click.argument("name")
 @command
 def get(session: Session, kind: str, name: str) -> None:
-    """Show one object whole, as the API has it."""
+    """Show one object whole, as the API has it.
+
+    KIND is deployment, run, endpoint, machine, operation, revision or worker. Keys have `moor keys get`.
+    """
     print_value(fetch(session, kind, name), "yaml" if session.human else session.form)
 
 

@@ -23,6 +23,9 @@ RESOURCES: Mapping[str, str] = {
 }
 """What a quota limits beside single GPU models."""
 
+_BY_MINUTE = {"requests_per_minute": "REQUESTS/MIN", "tokens_per_minute": "TOKENS/MIN"}
+"""Limits that most namespaces do not have; in the list they have a column once one has them."""
+
 
 @click.group(
     epilog=examples(
@@ -105,10 +108,13 @@ def quota() -> None:
 @quota.command("ls", epilog=examples("moor quota ls", "moor quota ls -o json"))
 @command
 def list_quotas(session: Session) -> None:
-    """Every namespace: what is used, of what it may hold."""
+    """Every namespace: what is used, of what it may hold and let pass in a minute."""
     found = session.client.quotas.list()
-    names = ("gpus", "cpu", "memory", "runs", "deployments", "replicas")
-    columns = (Column("NAMESPACE"), *(Column(name.upper(), right=True) for name in names), Column("MODELS", flex=True))
+    limited = {resource for one in found for resource in one["limits"]}
+    by_minute = {name: title for name, title in _BY_MINUTE.items() if name in limited}
+    names = ("gpus", "cpu", "memory", "runs", "deployments", "replicas", *by_minute)
+    titles = (by_minute.get(name, name.upper()) for name in names)
+    columns = (Column("NAMESPACE"), *(Column(title, right=True) for title in titles), Column("MODELS", flex=True))
     session.show(found, lambda: Table(columns, tuple(_line(q, names) for q in found), "no namespaces"))
 
 
@@ -184,6 +190,8 @@ def _line(item: Mapping[str, Any], names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _of(used: Any, limit: Any, resource: str = "") -> str:
+    if resource in _BY_MINUTE:  # what passed in the last minute is the gateways' knowledge
+        return "-" if limit is None else _amount(resource, limit)
     return _amount(resource, used) if limit is None else f"{_amount(resource, used)}/{_amount(resource, limit)}"
 
 
@@ -192,7 +200,8 @@ def _resources(item: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
     for resource in dict.fromkeys((*used, *limits)):
         limit = limits.get(resource)
         shown = "unlimited" if limit is None else _amount(resource, limit)
-        yield resource, _amount(resource, used.get(resource, 0)), shown
+        held = "-" if resource in _BY_MINUTE else _amount(resource, used.get(resource, 0))
+        yield resource, held, shown
 
 
 def _flat(amounts: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from moorage.cli.output import plain, print_value, terminal_width
 from moorage.cli.session import Session, command, examples
 from moorage.cli.times import age, clock
 from moorage.cli.watching import namespace_flag
+from moorage.domain.errors import InvalidSpec
 
 LOOK_EVERY_S = 1.0
 SHOWN_ENDED = 3
@@ -50,10 +51,22 @@ def _show(session: Session, name: str, before: Any) -> Any:
 def look(session: Session, name: str) -> dict[str, Any]:
     """The object, with its `replicas` where it is a deployment."""
     client = session.client
-    found: dict[str, Any] = session.first_found(lambda: client.deployments.get(name), lambda: client.runs.get(name))
+    found: dict[str, Any] = session.first_found(
+        lambda: client.deployments.get(name), lambda: client.runs.get(name), lambda: _not_of(client.endpoints.get(name))
+    )
     if found.get("kind") == "Run" or not session.human:
         return found
     return {**found, "replicas": client.deployments.replicas(name)}
+
+
+def _not_of(endpoint: dict[str, Any]) -> dict[str, Any]:
+    """An endpoint has no status of its own.
+
+    Raises:
+        InvalidSpec: always.
+    """
+    name = endpoint["name"]
+    raise InvalidSpec(f"{name} is an endpoint, and has no state of its own", remedy=f"moor why {name}")
 
 
 def words(value: dict[str, Any], now: float, width: int | None = None) -> str:

@@ -76,9 +76,13 @@ def _unready(replica: dict[str, Any]) -> list[str]:
     reason = replica.get("reason") or {}
     if not reason:
         return []
-    lines = [f"  replica {replica.get('name')} is {replica.get('status')}: {reason.get('message')}"]
+    status = replica.get("status")
+    lines = [f"  replica {replica.get('name')} is {_DOES.get(str(status), status)}: {reason.get('message')}"]
     return [*lines, f"    advice: {_advice(reason)}"] if _advice(reason) else lines
 
+
+_DOES = {"initing_docker_container": "starting", "pulling_docker_image": "fetching its image"}
+"""The contract's words for what a replica does, where they would mislead: most replicas are no containers."""
 
 _ASIDE = {
     "unreachable": "it cannot be reached",
