@@ -1,12 +1,13 @@
 """Clients' keys through real sockets: who is let in, what a model server sees of a key, which models are listed."""
 
+import asyncio
 import hashlib
 import json
 import stat
 from pathlib import Path
 
 import pytest
-from gateway_rig import ModelServer, Rig, get, post, running_gateway
+from gateway_rig import ModelServer, Rig, Seen, get, post, reply, running_gateway, until
 
 from moorage.gateway import table as tables
 from moorage.wire.routing import Access, EndpointRoute, KeyRule, NamespaceRule, RoutingTable
@@ -87,3 +88,31 @@ async def test_a_key_may_come_in_the_other_usual_header(rig: Rig, server: ModelS
     rig.gateway.hub.keys.configure(access("m"))
     assert (await rig.ask(post(extra=f"{name}: {TEXT}\r\n"))).status == 200
     assert TEXT.encode() not in server.seen[0].raw_head
+
+
+async def with_usage(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    status = 500 if b'"fail"' in seen.body else 200
+    writer.write(reply(b'{"usage":{"prompt_tokens":9,"completion_tokens":4}}', status))
+
+
+async def test_what_is_used_with_a_key_is_summed_and_nothing_of_requests_without_one(rig: Rig) -> None:
+    server = await ModelServer(with_usage).start()
+    rig.serve(server)
+    hub = rig.gateway.hub
+    hub.keys.configure(access("m", keys="optional"))
+    assert (await rig.ask(post())).status == 200
+    assert (await rig.ask(post(extra=BEARER.replace(TEXT, "moor-key.k9.unknown")))).status == 401
+    assert not hub.usage.due()
+    for more in ({}, {"user": "fail"}):
+        await rig.ask(post(extra=BEARER, **more))
+    client = await rig.connect()
+    rig.apply()  # nothing goes by that name any more
+    client.send(post(extra=BEARER))
+    assert (await client.answer()).status == 404
+    client.close()
+    await until(hub.usage.due)
+    [used] = hub.usage.tell(1)
+    assert (used.key, used.namespace, used.endpoint) == ("k1", "default", "m")
+    assert (used.requests, used.failed, used.refused, used.client_gone) == (2, 1, 0, 0)
+    assert (used.prompt_tokens, used.completion_tokens, used.counted_tokens) == (18, 8, 0)
+    await server.stop()
