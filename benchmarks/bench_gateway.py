@@ -16,11 +16,11 @@ What a request costs depends on how many of them are found at each look at the s
 clients of a handful of replicas keep busy: some are found at a time, which spares every peer calls. 4 connections (row
 `few`) are the other end, where nearly every request wakes the process. Neither was chosen for its ratio.
 
-The bare figures are the machine's: most of nginx's time is the kernel's (the table says how much), in which a send over
-loopback costs 8 to 12 µs on this virtual machine (the sender's time pays for the receiver's half of TCP as well), and a
-request has two, beside three receives and two calls that ask about the socket. So nginx needs 33 to 40 µs a request
-here while nothing else runs, 45 to 60 while others use the caches, and needed 18.7 on the machine where the goals were
-set. Compare ratios, of the same rounds.
+The bare figures are the machine's: some three quarters of nginx's time are the kernel's (the table says how much), for
+two sends, three receives and two questions about the socket a request, and the sender's time pays for the receiver's
+half of TCP as well. nginx needs 33 to 41 µs a request on the virtual machine where this was written while little else
+runs, 45 to 65 while others use the caches, and needed 18.7 on the machine where the goals were set. So compare ratios,
+of the same rounds; at the end it is said how much of the gateways' core others used.
 
     python benchmarks/bench_gateway.py [--quick] [--rounds 9] [--only MEASURE ...] [--peers [NAME ...]]
                                        [--variants NAME ...] [--against SRC] [--nice N]

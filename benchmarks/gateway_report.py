@@ -79,7 +79,7 @@ PREFIXES = {
     "everything": "gateway_everything",
     "accelerated-everything": "gateway_accelerated_everything",
 }
-_TITLE = 56
+_TITLE, _WIDTH = 54, 13
 _HEADINGS = {
     "moorage": ("moorage", "pure"),
     "accelerated": ("moorage", "acceler."),
@@ -132,7 +132,8 @@ def table(results: Results) -> str:
     """Medians over the rounds, with the least and the most under them where rounds differ."""
     peers = results.peers
     lines = [
-        "".ljust(_TITLE) + "".join(_HEADINGS.get(peer, (peer, ""))[part].rjust(11) for peer in peers) for part in (0, 1)
+        "".ljust(_TITLE) + "".join(_HEADINGS.get(peer, (peer, ""))[part].rjust(_WIDTH) for peer in peers)
+        for part in (0, 1)
     ]
     for row in ROWS:
         columns = [_values(results, row, peer) for peer in peers]
@@ -140,9 +141,9 @@ def table(results: Results) -> str:
             continue
         marks = ["*" if row.figure == "rate" and _not_full(results, peer) else "" for peer in peers]
         cells = [_median(values, row.digits) + mark for values, mark in zip(columns, marks, strict=True)]
-        lines.append(row.title.ljust(_TITLE) + "".join(cell.rjust(11) for cell in cells))
+        lines.append(row.title.ljust(_TITLE) + "".join(cell.rjust(_WIDTH) for cell in cells))
         if row.spread and any(len(values) > 1 for values in columns):
-            lines.append("".ljust(_TITLE) + "".join(_spread(values, row.digits).rjust(11) for values in columns))
+            lines.append("".ljust(_TITLE) + "".join(_spread(values, row.digits).rjust(_WIDTH) for values in columns))
     lines.append(
         "* its core was not full: the clients and the upstream on theirs, or others on this machine, set the rate"
     )
