@@ -35,8 +35,9 @@ EnvironmentFile=-/etc/moorage/gateway.env
 ExecStart={command} gateway
 # New processes take over and no connection is dropped: after a new release, certificate or setting.
 ExecReload={command} gateway --reload
-# The master alone is told to end; it ends its processes once they have finished what runs.
-KillMode=mixed
+# The master alone is told to end: it ends its processes once they have finished what runs. Should it be killed, they
+# serve on until the next one has others.
+KillMode=process
 TimeoutStopSec={math.ceil(settings.gateway_own["gateway_drain_s"]) + _ENDS_S}
 Restart=always
 RestartSec=1

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from moorage.app import processes
 from moorage.app.home import Home
 from moorage.app.processes import Identity
+from moorage.gateway import handover
 
 STOP_LIMIT_S = {"agent": 90.0, "gateway": 65.0, "server": 20.0}
 """How long each part may take to stop: the agent waits for model servers (20 s of grace each, all at once), the gateway
@@ -67,6 +68,25 @@ def end(identity: Identity, name: str, *, keep: bool, limit_s: float) -> None:
         say(f"{name}: pid {identity.pid} did not stop within {limit_s:g} s; killing it")
         processes.send(identity, signal.SIGKILL)
         processes.wait_gone(identity, 5.0)
+
+
+def end_masterless(home: Home, limit_s: float) -> bool:
+    """End the gateway's processes whose master was killed, which serve until another one comes.
+
+    Returns:
+        Whether there were any.
+    """
+    found = handover.take(home.gateway_state)
+    for each in found:
+        each.end()
+    until = time.monotonic() + limit_s
+    for each in found:
+        if not each.gone(max(0.0, until - time.monotonic())):
+            say(f"gateway: pid {each.pid} did not stop within {limit_s:g} s; killing it")
+            each.kill()
+            each.gone(5.0)
+        each.close()
+    return bool(found)
 
 
 def model_servers_live(home: Home) -> bool:

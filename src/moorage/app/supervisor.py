@@ -28,7 +28,7 @@ from moorage._version import VERSION
 from moorage.app import processes, reloading
 from moorage.app.home import PARTS, Home, write_private
 from moorage.app.processes import Identity
-from moorage.app.stopping import STOP_ORDER, end, left_over, revive_agent, say, stop_limit_s
+from moorage.app.stopping import STOP_ORDER, end, end_masterless, left_over, revive_agent, say, stop_limit_s
 from moorage.domain.errors import Unavailable
 
 REMOVED = "removed"
@@ -144,6 +144,8 @@ class Supervisor:
                 self.save()
                 end(part.identity, name, keep=keep, limit_s=stop_limit_s(self.home, name))
                 self._unwatch(part)
+            if name == "gateway":
+                end_masterless(self.home, stop_limit_s(self.home, name))
             part.state, part.identity = "stopped", None
             self.save()
         self.state = "stopped"

@@ -20,6 +20,7 @@ from moorage.app.settings import Settings, address_of
 from moorage.app.stopping import (
     STOP_ORDER,
     end,
+    end_masterless,
     left_over,
     model_servers_live,
     revive_agent,
@@ -29,6 +30,7 @@ from moorage.app.stopping import (
 from moorage.app.supervisor import REMOVED, Part, Supervisor
 from moorage.cli.progress import Progress
 from moorage.domain.errors import Conflict, MoorageError, Unavailable, WaitFailed, WaitTimeout
+from moorage.gateway import handover
 
 GIVE_UP_AFTER_DEATHS = 3
 LOOK_EVERY_S = 0.1
@@ -257,7 +259,10 @@ def _check_ports(home: Home, settings: Settings) -> None:
 
 def _held_by_us(home: Home, part: str, address: Address) -> bool:
     who = ports.owner(address.port) or ""
-    return any(who.endswith(f"(pid {identity.pid})") for identity, _ in left_over(home, part))
+    pids = {identity.pid for identity, _ in left_over(home, part)}
+    if part == "gateway":  # its processes may serve without a master, for the one that is started now
+        pids.update(handover.waiting(home.gateway_state))
+    return any(who.endswith(f"(pid {pid})") for pid in pids)
 
 
 def _launch(home: Home) -> Identity:
@@ -363,6 +368,8 @@ def _stop_left_over(home: Home, progress: Progress, *, keep: bool, limit_s: floa
                 progress.update(f"stopping the {name} (pid {identity.pid})")
                 end(identity, name, keep=keep, limit_s=min(limit_s, stop_limit_s(home, name)))
                 did = True
+            if name == "gateway":
+                did |= end_masterless(home, min(limit_s, stop_limit_s(home, name)))
             supervisor.parts[name] = Part(name, "", state="stopped")
         if did:
             supervisor.state = "stopped"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from moorage.gateway import orders
+from moorage.gateway import handover, orders
 from moorage.gateway.orders import Lines, Order
 
 STARTING = "starting"
@@ -25,12 +25,30 @@ RETRY_MAX_S = 5.0
 FORGIVEN_AFTER_S = 60.0
 
 
+class Adopted:
+    """The process of a worker that another master started, as far as it differs from a child of our own."""
+
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        self.pid = pid
+        self._channel = channel
+
+    def send_signal(self, number: int) -> None:
+        """SIGTERM: it ends."""
+        assert number == signal.SIGTERM
+        with contextlib.suppress(OSError):  # it is gone already
+            self._channel.send(orders.line(do=orders.END))
+
+    def kill(self) -> None:
+        """End it at once."""
+        handover.kill(self.pid, self._channel)
+
+
 @dataclass(slots=True)
 class Worker:
     """One worker process."""
 
     order: Order
-    child: "subprocess.Popen[bytes]"
+    child: "subprocess.Popen[bytes] | Adopted"
     channel: socket.socket
     state: str = STARTING
     since: float = field(default_factory=time.monotonic)
@@ -41,20 +59,34 @@ class Worker:
     failure: tuple[int, str] | None = None
     """exit code and message of one that could not start"""
     kill_at: float | None = None
+    covers: tuple[int, ...] = ()
+    """the numbers of the spare sockets at which it was told to accept"""
+    hung_up: bool = False
     lines: Lines = field(default_factory=Lines)
 
     def hear(self) -> None:
         """Take what it said."""
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            while data := self.channel.recv(65536):
-                for said in self.lines.feed(data):
-                    self._heard(said)
+        with contextlib.suppress(BlockingIOError):
+            try:
+                while data := self.channel.recv(65536):
+                    for said in self.lines.feed(data):
+                        self._heard(said)
+            except ConnectionError:
+                pass
+            self.hung_up = True
 
     def retire(self, kill_after_s: float) -> None:
         """Others serve from now on."""
         self._end_by(kill_after_s)
         with contextlib.suppress(OSError):  # it is gone already
             self.channel.send(orders.line(do=orders.RETIRE))
+
+    def cover(self, sockets: tuple[int, ...]) -> None:
+        """Accept at these as well, and at no other spare ones."""
+        if sockets != self.covers:
+            self.covers = sockets
+            with contextlib.suppress(OSError):  # it is gone already
+                self.channel.send(orders.line(do=orders.ACCEPT, sockets=sockets))
 
     def end(self, kill_after_s: float) -> None:
         """The gateway ends."""
@@ -77,6 +109,8 @@ class Worker:
 
     def ended(self) -> str | None:
         """How it ended; None while it runs."""
+        if isinstance(self.child, Adopted):
+            return "ended" if self.hung_up else None
         code = self.child.poll()
         if code is None:
             return None
@@ -90,22 +124,30 @@ class Worker:
         self.channel.close()
 
 
-def start(order: Order, sockets: Sequence[socket.socket]) -> Worker:
-    """Start a worker that accepts at these sockets.
+def adopted(handed: handover.Handed) -> Worker:
+    """A worker that another master started, which serves."""
+    said = handed.said
+    order = Order(settings={}, gateway_id=said["gateway_id"], address=said["address"], master=said["master"])
+    handed.channel.setblocking(False)
+    return Worker(order, Adopted(handed.pid, handed.channel), handed.channel, state=SERVING)
+
+
+def start(order: Order, sockets: Sequence[socket.socket], spare: Sequence[socket.socket] = ()) -> Worker:
+    """Start a worker that accepts at these sockets, and at spare ones when it is told to.
 
     Raises:
         OSError: no process is to be had now.
     """
     ours, theirs = socket.socketpair()
-    numbers = [each.fileno() for each in sockets]
+    numbers, spares = [each.fileno() for each in sockets], [each.fileno() for each in spare]
     # -P: a folder in which it is started must not hold modules of ours.
     command = [sys.executable, "-P", "-m", "moorage.gateway.worker", "--channel", str(theirs.fileno())]
-    command += ["--sockets", ",".join(map(str, numbers))]
+    command += ["--sockets", ",".join(map(str, numbers)), "--spare", ",".join(map(str, spares))]
     try:
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(), *numbers),
+            pass_fds=(theirs.fileno(), *numbers, *spares),
             process_group=0,  # a terminal's Ctrl-C is the master's to hear
         )
     except OSError:

@@ -27,16 +27,17 @@ class Listeners:
     Args:
         host, port: where; port 0 takes a free one.
         count: of worker processes.
+        handed: those of this address that are open already; none: they are bound now.
 
     Raises:
         OSError: it cannot be listened on.
     """
 
-    def __init__(self, host: str, port: int, count: int) -> None:
+    def __init__(self, host: str, port: int, count: int, handed: Sequence[socket.socket] = ()) -> None:
         self.asked = (host, port)
-        self._groups: list[list[socket.socket]] = []
+        self._groups: list[list[socket.socket]] = _groups_of(handed)
         try:
-            for family, place in _places(host, port):
+            for family, place in () if handed else _places(host, port):
                 self._groups.append([_first(family, place)])
             self.grow(count)
         except OSError:
@@ -71,12 +72,24 @@ class Listeners:
             if len(group) == 1 or number % many == slot
         ]
 
+    def others(self, slot: int, many: int) -> list[socket.socket]:
+        """Those of all other workers: it accepts there while one of them is gone."""
+        own = self.of(slot, many)
+        return [each for group in self._groups for each in group if each not in own]
+
     def close(self) -> None:
         """Accept no more here; workers have their own hold on the sockets."""
         for group in self._groups:
             for each in group:
                 each.close()
         self._groups.clear()
+
+
+def _groups_of(handed: Sequence[socket.socket]) -> list[list[socket.socket]]:
+    groups: dict[object, list[socket.socket]] = {}
+    for each in handed:
+        groups.setdefault((each.family, each.getsockname()), []).append(each)
+    return list(groups.values())
 
 
 def _places(host: str, port: int) -> Sequence[tuple[int, tuple[str, int]]]:

@@ -7,7 +7,8 @@ what is not here can neither fail nor take memory.
     SIGTERM, SIGINT   end: workers finish what runs for at most `drain_s`, then the master ends
     SIGHUP            read the settings anew, start new workers at the same sockets, and once all of them serve let the
                       old ones retire; when one of the new cannot start, all stays as it was
-    a worker dies     another one is started in its place; what arrives at its socket meanwhile waits there
+    a worker dies     another one is started in its place; meanwhile the others accept at its socket too
+    it starts         workers whose master was killed hand over their sockets, and retire once its own serve
 
 What it does is told in `master.json` in the gateway's state folder, for `moor gateway --reload`.
 """
@@ -17,6 +18,7 @@ import json
 import os
 import selectors
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterable
@@ -25,21 +27,18 @@ from typing import Any
 
 from moorage._version import VERSION
 from moorage.domain.errors import MoorageError
-from moorage.gateway import crew, holding
+from moorage.gateway import crew, handover, hearing, holding
 from moorage.gateway.config import GatewayConfig, values_of
 from moorage.gateway.crew import ENDING, FORGIVEN_AFTER_S, SERVING, Worker
-from moorage.gateway.holding import STATUS
 from moorage.gateway.listeners import Listeners
 from moorage.gateway.orders import Order
+from moorage.gateway.state_folder import StateFolder
 
-SOCKETS = "workers"
-"""Folder, in that of the state, of the sockets over which workers ask each other."""
 START_LIMIT_S = 60.0
 """How long new workers may take until they serve; after it a reload has failed."""
 FIRST_TABLE_S = 5.0
 _KILL_AFTER_S = 5.0
 """How much longer than `drain_s` a worker may take to end."""
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
 class Master:
@@ -62,7 +61,9 @@ class Master:
         self._new: dict[int, Worker] = {}
         """by slot: those of a reload, which do not serve yet"""
         self._old: list[Worker] = []
-        """those that retire"""
+        """those that retire, and until the first of our own serve those of a master before"""
+        self._released: list[int] = []
+        """of those, the ones that were let go since our own could not start"""
         self._due: dict[int, float] = {}
         """by slot: when a worker that died is started again"""
         self._deaths: dict[int, int] = {}
@@ -75,8 +76,8 @@ class Master:
         self._error: str | None = None
         self._code = 0
         self._selector = selectors.DefaultSelector()
-        self._told = ""
-        self._in_terminal = _has_terminal()
+        self._folder = StateFolder(self._config.state_dir)
+        self._in_terminal = hearing.has_terminal()
 
     # --- the loop ------------------------------------------------------------------------------------------------
 
@@ -88,20 +89,21 @@ class Master:
         except MoorageError as error:
             print(f"gateway: {error.message}; {error.remedy}", file=sys.stderr)
             return 1
-        heard = _hear_signals()
+        heard = hearing.hear_signals()
         self._selector.register(heard, selectors.EVENT_READ)
         try:
-            self._listeners = Listeners(config.host, config.port, config.processes)
+            self._listeners = Listeners(config.host, config.port, config.processes, self._take_over_orphans())
         except OSError as error:
             print(f"gateway: cannot listen on {config.host}:{config.port}: {error.strerror or error}", file=sys.stderr)
             return 1
-        self._clear_sockets()
+        self._folder.clear(and_family=not self._old)
         self._start_all(self._crew)
         while self._crew or self._new or self._old or not self._stopping:
             self._tell()
             self._wait(heard)
             self._look()
-        self._forget()
+        if not self._released:  # else the next master finds them by what we told
+            self._folder.forget()
         if held is not None:
             os.close(held)
         return self._code
@@ -117,6 +119,25 @@ class Master:
         except OSError as error:
             _say("gateway.not_locked", "warning", path=str(self._config.state_dir), error=error.strerror or str(error))
             return None
+
+    def _take_over_orphans(self) -> list[socket.socket]:
+        """Have the say over workers whose master was killed. Their sockets, where they are at our address."""
+        config, sockets = self._config, []
+        for handed in handover.take(config.state_dir):
+            worker = crew.adopted(handed)
+            self._old.append(worker)
+            self._selector.register(worker.channel, selectors.EVENT_READ, worker)
+            self._folder.family = worker.order.master
+            if handed.said["asked"] == [config.host, config.port]:
+                sockets += handed.sockets
+            else:
+                for each in handed.sockets:
+                    each.close()
+            _say("worker.taken_over", "info", pid=handed.pid, sockets=len(handed.sockets))
+        return handover.distinct(sockets)
+
+    def _inherited(self) -> list[Worker]:
+        return [worker for worker in self._old if worker.state == SERVING]
 
     def _wait(self, heard: int) -> None:
         now = time.monotonic()
@@ -135,7 +156,7 @@ class Master:
         if number in (signal.SIGTERM, signal.SIGINT):
             self._stop()
         elif number == signal.SIGHUP:
-            if self._in_terminal and not _has_terminal():
+            if self._in_terminal and not hearing.has_terminal():
                 self._stop()  # the terminal was closed
             elif self._new or not self._begun:
                 self._again = True
@@ -156,6 +177,8 @@ class Master:
             return
         if not self._begun and self._crew and all(w.state == SERVING for w in self._crew.values()):
             self._begun = True
+            for worker in self._inherited():
+                worker.retire(self._config.drain_s + _KILL_AFTER_S)
         if self._new:
             self._look_at_new()
         elif self._again and self._begun:
@@ -164,6 +187,18 @@ class Master:
         for slot in [slot for slot, at in self._due.items() if at <= time.monotonic()]:
             del self._due[slot]
             self._start(self._crew, slot)
+        self._cover()
+
+    def _cover(self) -> None:
+        """Have those that serve accept where nobody else does."""
+        if not self._begun or self._stopping:
+            return
+        many = self._config.processes
+        left = [slot for slot in range(many) if slot not in self._crew or self._crew[slot].state != SERVING]
+        numbers = tuple(each.fileno() for slot in left for each in self._listeners.of(slot, many))
+        for worker in self._crew.values():
+            if worker.state == SERVING:
+                worker.cover(numbers)
 
     def _workers(self) -> Iterable[Worker]:
         return (*self._crew.values(), *self._new.values(), *self._old)
@@ -184,11 +219,13 @@ class Master:
             settings=values,
             gateway_id=self._free_id(config, slot),
             address=listeners.address,
-            master=os.getpid(),
-            patience_s=FIRST_TABLE_S if reload else 0.0,
+            master=self._folder.family,
+            slot=slot,
+            patience_s=FIRST_TABLE_S if reload or self._inherited() else 0.0,
         )
         try:
-            worker = crew.start(order, listeners.of(slot, config.processes))
+            many = config.processes
+            worker = crew.start(order, listeners.of(slot, many), listeners.others(slot, many))
         except OSError as error:  # no memory or no process to be had now
             self._not_started(into, slot, f"cannot be started: {error.strerror or error}")
             return
@@ -217,8 +254,7 @@ class Master:
     def _gone(self, worker: Worker, how: str) -> None:
         self._selector.unregister(worker.channel)
         worker.close()
-        with contextlib.suppress(OSError):
-            self._socket_of(worker.child.pid).unlink()
+        self._folder.remove_socket(worker.child.pid)
         if worker in self._old:
             self._old.remove(worker)
             return
@@ -249,6 +285,11 @@ class Master:
         if not self._stopping:
             print(message, file=sys.stderr, flush=True)
             self._code, self._error = code, message
+            for worker in self._inherited():  # they go on, for a master that can start
+                self._selector.unregister(worker.channel)
+                worker.close()
+                self._old.remove(worker)
+                self._released.append(worker.child.pid)
             self._stop()
 
     def _stop(self) -> None:
@@ -339,55 +380,14 @@ class Master:
             "accelerators": [list(worker.accelerators) for worker in self._crew.values()],
             "reloads": self._reloads,
             "error": self._error,
+            "inherited": [*self._released, *(worker.child.pid for worker in self._inherited())],
             "retiring": [{"pid": w.child.pid, "left": w.left} for w in self._old if w.state == ENDING],
         }
-        text = json.dumps(told)
-        if text == self._told:
-            return
-        self._told = text
-        path = self._config.state_dir / STATUS
-        part = path.with_suffix(f".{os.getpid()}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(text + "\n")
-            part.replace(path)
+            self._folder.tell(told)
         except OSError as error:
-            _say("gateway.status_not_written", "warning", path=str(path), error=error.strerror or str(error))
-
-    def _forget(self) -> None:
-        with contextlib.suppress(OSError):
-            (self._config.state_dir / STATUS).unlink()
-            self._clear_sockets()
-
-    def _socket_of(self, pid: int) -> Path:
-        return self._config.state_dir / SOCKETS / f"{os.getpid()}-{pid}.sock"
-
-    def _clear_sockets(self) -> None:
-        """Remove what our workers and those of masters that are gone left behind."""
-        for path in (self._config.state_dir / SOCKETS).glob("*-*"):
-            master = path.name.partition("-")[0]
-            if master.isdigit() and (int(master) == os.getpid() or not Path(f"/proc/{master}").exists()):
-                with contextlib.suppress(OSError):
-                    path.unlink()
-
-
-def _hear_signals() -> int:
-    """Turn signals into readable bytes, so that one wait covers them and what workers say."""
-    receive, transmit = os.pipe()
-    os.set_blocking(receive, False)
-    os.set_blocking(transmit, False)
-    for number in _SIGNALS:
-        signal.signal(number, lambda *_: None)
-    signal.set_wakeup_fd(transmit, warn_on_full_buffer=False)
-    return receive
-
-
-def _has_terminal() -> bool:
-    """Whether this runs in a terminal that is still there."""
-    try:
-        return os.isatty(0) and os.tcgetpgrp(0) >= 0
-    except OSError:
-        return False
+            path = str(self._folder.status)
+            _say("gateway.status_not_written", "warning", path=path, error=error.strerror or str(error))
 
 
 def _say(event: str, level: str, **fields: object) -> None:

@@ -2,7 +2,7 @@
 
 Here: the words, and lines of JSON made of them. Not here: who acts on them (`master`, `worker`). Standard library only.
 
-A worker that reads the end of its master ends gracefully by itself, so no listener is ever left without one.
+A worker that reads the end of its master goes on, and offers itself to the next one (`handover`).
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Another number is another release of ours, which a master that is older cannot start."""
 
 SERVING = "serving"
@@ -21,6 +21,10 @@ LEFT = "left"
 """A worker that retires or ends: `count` of its connections."""
 RETIRE = "retire"
 """The master: others serve from now on. Accept no more, end each connection with its next answer."""
+END = "end"
+"""The master: the gateway ends. As SIGTERM, for a worker that another master started."""
+ACCEPT = "accept"
+"""The master: accept at these spare `sockets` (their numbers) too, and at no others: nobody else is there to do it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,7 @@ class Order:
         gateway_id: this worker's own, under which it reports and is known in metrics.
         address: `host:port` at which clients reach it.
         master: pid; begins the names of the sockets over which the workers ask each other.
+        slot: which of the gateway's processes it is, from 0.
         patience_s: how long to wait for a first routing table before it says that it serves.
     """
 
@@ -39,6 +44,7 @@ class Order:
     gateway_id: str
     address: str
     master: int
+    slot: int = 0
     patience_s: float = 0.0
     protocol: int = PROTOCOL
 

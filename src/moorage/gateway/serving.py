@@ -10,6 +10,7 @@ import contextlib
 import gc
 import secrets
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import cast
 from urllib.parse import urlsplit
@@ -20,9 +21,9 @@ from moorage.gateway.config import GatewayConfig
 from moorage.gateway.control import ControlLink
 from moorage.gateway.frontend import ClientConnection
 from moorage.gateway.greeting import Greetings
+from moorage.gateway.handover import SOCKETS
 from moorage.gateway.hub import Hub, Log
 from moorage.gateway.listeners import BACKLOG, Listeners
-from moorage.gateway.master import SOCKETS
 from moorage.gateway.orders import Order
 from moorage.gateway.siblings import Siblings
 
@@ -58,12 +59,15 @@ class Gateway:
         self._accelerated = accelerated
         self.hub: Hub
         self._servers: list[asyncio.Server] = []
+        self._covers: dict[int, asyncio.Server] = {}
+        """by the number of the socket, which is another process's"""
         self._private: asyncio.Server | None = None
         self._siblings: Siblings | None = None
         self._control: ControlLink
         self._link: asyncio.Task[None] | None = None
         self._rest_s = REST_S
         self._greetings: Greetings
+        self._context: ssl.SSLContext | None = None
 
     async def start(self) -> None:
         """Load the kept table, accept, begin to talk to the control plane (whose absence delays nothing).
@@ -102,6 +106,19 @@ class Gateway:
             accelerators=list(self._accelerated.parts),
         )
 
+    async def cover(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept at these sockets of other processes too, and at no other than one's own.
+
+        Raises:
+            OSError: that cannot be.
+        """
+        wanted = {each.fileno(): each for each in sockets}
+        for number in set(self._covers) - set(wanted):
+            self._covers.pop(number).close()
+        for number in set(wanted) - set(self._covers):
+            server = self._covers[number] = await self._server(asyncio.get_running_loop(), wanted[number].dup())
+            await server.start_serving()
+
     async def stop(self) -> None:
         """Accept no more, finish what runs for at most `drain_s`, then drop the rest.
 
@@ -129,24 +146,25 @@ class Gateway:
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         config, hub = self.config, self.hub
-        context = None
         if config.tls_certificate is not None and config.tls_key is not None:
-            context = tls.server_context(config.tls_certificate, config.tls_key)
+            self._context = tls.server_context(config.tls_certificate, config.tls_key)
         self._greetings = Greetings(lambda: _protocol(hub), config.tls_handshake_timeout_s)
         if not self._sockets:
             own = Listeners(config.host, config.port, 1)
             self._sockets, self.address = own.of(0, 1), own.address
-        for each in self._sockets:
-            server = await loop.create_server(
-                (lambda: _protocol(hub)) if context is None else self._greetings.accepted,
-                sock=each,
-                backlog=BACKLOG,
-                ssl=context,
-                ssl_handshake_timeout=config.tls_handshake_timeout_s if context is not None else None,
-                ssl_shutdown_timeout=_TLS_GOODBYE_S if context is not None else None,
-                start_serving=False,
-            )
-            self._servers.append(server)
+        self._servers = [await self._server(loop, each) for each in self._sockets]
+
+    async def _server(self, loop: asyncio.AbstractEventLoop, place: socket.socket) -> asyncio.Server:
+        hub, secured = self.hub, self._context is not None
+        return await loop.create_server(
+            self._greetings.accepted if secured else lambda: _protocol(hub),
+            sock=place,
+            backlog=BACKLOG,
+            ssl=self._context,
+            ssl_handshake_timeout=self.config.tls_handshake_timeout_s if secured else None,
+            ssl_shutdown_timeout=_TLS_GOODBYE_S if secured else None,
+            start_serving=False,
+        )
 
     async def _reported_address(self, loop: asyncio.AbstractEventLoop) -> str:
         """Where the control plane asks for `/moorage/…`; any of our processes answers for all of them.
@@ -172,7 +190,7 @@ class Gateway:
     # --- ending --------------------------------------------------------------------------------------------------
 
     def _accept_no_more(self) -> None:
-        for server in self._servers:
+        for server in (*self._servers, *self._covers.values()):
             server.close()
         if self._private is not None:
             self._private.close()
@@ -182,6 +200,7 @@ class Gateway:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.config.drain_s):
                 await self._greetings.over()
+                await asyncio.sleep(0)  # what was accepted in this turn of the loop is a client in the next one
                 while self.hub.clients:
                     self.hub.drained.clear()
                     await self.hub.drained.wait()

@@ -96,7 +96,7 @@ def test_the_unit_for_systemd_has_the_settings_and_no_secret(tmp_path: Path, env
     lines = done.stdout.splitlines()
     assert 'Environment="MOORAGE_GATEWAY_PROCESSES=3"' in lines
     assert f'Environment="MOORAGE_HOME={tmp_path}"' in lines
-    assert "KillMode=mixed" in lines
+    assert "KillMode=process" in lines
     assert any(line.startswith("ExecReload=") and line.endswith("gateway --reload") for line in lines)
     assert "a-secret" not in done.stdout
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from gateway_process import GatewayProcess, gateway_process, is_alive, keep_table
+from gateway_process import GatewayProcess, gateway_process, is_alive, keep_table, kill
 from gateway_rig import DEADLINE_S, Client, ModelServer, Seen, get, post, until
+
+from moorage.gateway import handover
 
 EVENTS = 12
 
@@ -185,20 +187,105 @@ async def answer_or_end(client: Client) -> int | None:
         return None
 
 
-async def test_workers_end_gracefully_with_a_killed_master_and_free_its_address(
+async def test_while_a_killed_worker_is_replaced_the_others_accept_what_comes_to_it(
     tmp_path: Path, loaded: ModelServer
 ) -> None:
     async with gateway_process(tmp_path, processes=2) as gateway:
+        held = await hold_a_replacement(gateway)
+        try:
+            clients = [await gateway.connect() for _ in range(24)]  # the kernel gives each socket some
+            for client in clients:
+                client.send(post())
+            async with asyncio.timeout(DEADLINE_S):
+                assert {(await client.answer()).status for client in clients} == {200}
+        finally:
+            kill(held, signal.SIGCONT)
+        await until(lambda: len(gateway.status()["workers"]) == 2)
+
+
+async def hold_a_replacement(gateway: GatewayProcess) -> int:
+    """Kill a worker, and stop the process that is to replace it before it serves. Its pid."""
+    while True:
+        before = gateway.status()["workers"]
+        served = len(gateway.named("gateway.listening"))
+        kill(before[0])
+        await until(lambda before=before: len(set(gateway.status()["workers"]) - set(before)) == 1)
+        (fresh,) = set(gateway.status()["workers"]) - set(before)
+        kill(fresh, signal.SIGSTOP)
+        if len(gateway.named("gateway.listening")) == served:
+            return int(fresh)
+        kill(fresh, signal.SIGCONT)  # it was quicker
+
+
+async def test_a_killed_master_costs_nothing_and_the_next_one_takes_its_processes_over(
+    tmp_path: Path, loaded: ModelServer
+) -> None:
+    async with gateway_process(tmp_path, processes=2) as gateway:
+        port, workers = gateway.port, gateway.status()["workers"]
+        load = Load(gateway)
+        running = asyncio.create_task(load.run(2))
+        await until(lambda: load.counts["closing"] > 0)
+        gateway.process.kill()
+        await gateway.process.wait()
+        async with gateway_process(tmp_path, processes=2) as second:
+            assert second.port == port, "it has their sockets"
+            load.gateway = second
+            await until(lambda: not any(is_alive(pid) for pid in workers))
+            before = load.counts.copy()
+            await until(lambda: all(load.counts[k] > before[k] for k in ("closing", "keeping", "streams")))
+            load.over = True
+            await running
+            assert not [what for what in load.counts if what.startswith("bad")], load.counts
+            assert len({event["gateway"] for event in (*gateway.events, *second.events) if "address" in event}) == 4
+
+
+async def test_processes_without_a_master_go_on_until_somebody_ends_them(tmp_path: Path, loaded: ModelServer) -> None:
+    async with gateway_process(tmp_path, processes=2) as gateway:
         workers, port = gateway.status()["workers"], gateway.port
+        gateway.process.kill()
+        await gateway.process.wait()
+        found = await asyncio.to_thread(handover.take, tmp_path)
+        assert sorted(each.pid for each in found) == sorted(workers)
         client = await gateway.connect()
         client.send(post(stream=True))
         await client.head()
-        gateway.process.kill()
+        for each in found:
+            each.end()
         async with asyncio.timeout(DEADLINE_S):
             assert (await client.reader.readuntil(b"0\r\n\r\n")).count(b"data: ") == EVENTS
+        client.close()
+        for each in found:
+            assert await asyncio.to_thread(each.gone, DEADLINE_S)
+            each.close()
+        with socket.create_server(("127.0.0.1", port)):
+            pass
+
+
+@pytest.mark.slow
+async def test_processes_for_whom_no_master_comes_end_by_themselves(tmp_path: Path, loaded: ModelServer) -> None:
+    async with gateway_process(tmp_path) as gateway:
+        workers, port = gateway.status()["workers"], gateway.port
+        gateway.process.kill()
         await until(lambda: not any(is_alive(pid) for pid in workers))
         with socket.create_server(("127.0.0.1", port)):
             pass
+
+
+async def test_a_master_that_cannot_start_leaves_the_processes_before_it_alone(
+    tmp_path: Path, loaded: ModelServer
+) -> None:
+    async with gateway_process(tmp_path) as gateway:
+        workers = gateway.status()["workers"]
+        gateway.process.kill()
+        await gateway.process.wait()
+        async with gateway_process(tmp_path, tls_certificate="/no", tls_key="/no") as bad:
+            assert await bad.process.wait() == 2
+        client = await gateway.connect()
+        client.send(post())
+        assert (await client.answer()).status == 200
+        async with gateway_process(tmp_path) as good:
+            await until(lambda: not any(is_alive(pid) for pid in workers))
+            assert (await metrics(good))["moorage_gateway_processes"] == 1
 
 
 async def test_an_address_that_is_taken_ends_the_master_with_one_line(tmp_path: Path, loaded: ModelServer) -> None:
