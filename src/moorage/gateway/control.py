@@ -60,6 +60,7 @@ class ControlLink:
     Args:
         incarnation: drawn at each start of the process.
         address: `host:port` at which clients reach this gateway.
+        slot: which of its processes this is, from 0.
         transport: replaces the network in tests.
     """
 
@@ -70,11 +71,13 @@ class ControlLink:
         *,
         incarnation: str,
         address: str,
+        slot: int = 0,
         transport: httpx.AsyncBaseTransport | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._hub = hub
         self._config = config
+        self._part = tables.Part(slot, config.processes)
         self._reporter = Reporter(hub, config, incarnation=incarnation, address=address)
         self._left = Leftovers(hub, config, incarnation)
         self._transport = transport
@@ -98,7 +101,7 @@ class ControlLink:
             self._hub.log.warning("table.unreadable", error=str(error))
             return
         if kept is not None and self._hub.apply(
-            tables.generation_of(kept), tables.routes_of(kept), tables.bindings_of(kept)
+            tables.generation_of(kept), tables.routes_of(kept, self._part), tables.bindings_of(kept)
         ):
             self._limit(kept)
             self._confirmed = tables.generation_of(kept)
@@ -180,7 +183,7 @@ class ControlLink:
         """Apply, keep, then confirm: a confirmed table is what a restart begins with."""
         generation = tables.generation_of(table)
         self._lease_s = table.lease_s
-        if not self._hub.apply(generation, tables.routes_of(table), tables.bindings_of(table)):
+        if not self._hub.apply(generation, tables.routes_of(table, self._part), tables.bindings_of(table)):
             return
         table = self._limit(table)
         try:

@@ -84,7 +84,11 @@ class Gateway:
         hub.own.accelerated = self._accelerated.parts
         await self._listen(loop)
         link = self._control = ControlLink(
-            hub, config, incarnation=secrets.token_hex(8), address=await self._reported_address(loop)
+            hub,
+            config,
+            incarnation=secrets.token_hex(8),
+            address=await self._reported_address(loop),
+            slot=self._order.slot if self._order is not None else 0,
         )
         link.load()
         hub.start()

@@ -7,6 +7,7 @@ table is taken. Called by `control`.
 import fcntl
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -24,9 +25,30 @@ def generation_of(table: RoutingTable) -> Generation:
     return Generation(table.incarnation, table.number)
 
 
-def routes_of(table: RoutingTable) -> list[RouteSpec]:
-    """The table as the core takes it."""
-    return [_route(endpoint) for endpoint in table.endpoints]
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one process has of the counts that its gateway may have.
+
+    Args:
+        slot: which process, from 0.
+        processes: how many there are.
+    """
+
+    slot: int = 0
+    processes: int = 1
+
+    def at_replica(self, most: int) -> int:
+        """Of the requests in flight: what does not divide goes to the first ones. One at least, to be of use."""
+        return max(1, most // self.processes + (self.slot < most % self.processes))
+
+    def of_queue(self, most: int) -> int:
+        """Of those that wait."""
+        return -(-most // self.processes)
+
+
+def routes_of(table: RoutingTable, part: Part) -> list[RouteSpec]:
+    """The table as the core of one process takes it."""
+    return [_route(endpoint, part) for endpoint in table.endpoints]
 
 
 def bindings_of(table: RoutingTable) -> list[BindingSpec]:
@@ -42,7 +64,7 @@ def bindings_of(table: RoutingTable) -> list[BindingSpec]:
     ]
 
 
-def _route(endpoint: EndpointRoute) -> RouteSpec:
+def _route(endpoint: EndpointRoute, part: Part) -> RouteSpec:
     limits = endpoint.limits
     return RouteSpec(
         name=endpoint.name,
@@ -63,8 +85,9 @@ def _route(endpoint: EndpointRoute) -> RouteSpec:
             for target in endpoint.targets
         ),
         limits=Limits(
-            max_in_flight=limits.max_in_flight,
-            max_queue=limits.max_queue,
+            max_in_flight=part.at_replica(limits.max_in_flight),
+            max_queue=part.of_queue(limits.max_queue),
+            queue_of_all=limits.max_queue if part.processes > 1 else None,
             queue_timeout_s=limits.queue_timeout_s,
             connect_timeout_s=limits.connect_timeout_s,
             first_byte_timeout_s=limits.first_byte_timeout_s,

@@ -59,10 +59,12 @@ def nobody_to_wake_it(endpoint: EndpointState, now: float) -> Refuse:
 
 def queue_full(endpoint: EndpointState, held: int, now: float) -> Refuse:
     """As many wait as may."""
+    whole = endpoint.route.limits.queue_of_all
+    limit = "its limit" if whole is None else f"this process's part of its {whole}"
     return Refuse(
         429,
         "queue_full",
-        f"endpoint {endpoint.public_id} already holds {held} requests, its limit",
+        f"endpoint {endpoint.public_id} already holds {held} request{'' if held == 1 else 's'}, {limit}",
         estimates.of_queue(endpoint, now),
     )
 

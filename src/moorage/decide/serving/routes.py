@@ -26,10 +26,16 @@ NEUTRAL: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The endpoint's limits; seconds and counts. `affinity` and `retry` as in the routing messages."""
+    """The endpoint's limits; seconds and counts. `affinity` and `retry` as in the routing messages.
+
+    Args:
+        max_in_flight, max_queue: of this process.
+        queue_of_all: that of the gateway, where several processes share it.
+    """
 
     max_in_flight: int = 16
     max_queue: int = 100
+    queue_of_all: int | None = None
     queue_timeout_s: float = 60.0
     connect_timeout_s: float = 2.0
     first_byte_timeout_s: float = 600.0
