@@ -30,6 +30,8 @@ class Holds:
     clients: int
     held: int
     in_flight: int
+    gone: int
+    """requests whose clients left, since its start"""
 
 
 class ColdHouse:
@@ -143,8 +145,10 @@ class ColdHouse:
         of = f'endpoint="{self.cold}"'
         files = len(list(Path(f"/proc/{self._pid()}/fd").iterdir()))
         clients = _value(text, "moorage_gateway_clients", "")
-        held, in_flight = (_value(text, f"moorage_gateway_{name}", of) for name in ("held", "in_flight"))
-        return Holds(files, clients, held, in_flight)
+        held, in_flight, gone = (
+            _value(text, f"moorage_gateway_{name}{{", of) for name in ("held", "in_flight", "client_gone_total")
+        )
+        return Holds(files, clients, held, in_flight, gone)
 
     def settled(self, files_most: int | None = None) -> None:
         """Wait until no client is connected but the one that asks, and at most so many files are open."""

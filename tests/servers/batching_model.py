@@ -32,6 +32,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httptools
@@ -172,7 +173,8 @@ class Server:
     @property
     def ready(self) -> bool:
         """Whether it has loaded."""
-        return time.monotonic() >= self.ready_at
+        file = self.options.ready_file
+        return time.monotonic() >= self.ready_at and (file is None or Path(file).exists())
 
     def stats(self) -> dict[str, Any]:
         """What it saw."""
@@ -321,6 +323,7 @@ def parsed() -> argparse.Namespace:
     p.add_argument("--port", type=int, required=True)
     p.add_argument("--model", default="fake")
     p.add_argument("--load-s", type=float, default=60.0)
+    p.add_argument("--ready-file", help="it has not loaded until this file exists")
     p.add_argument("--speed", type=float, default=1.0)
     p.add_argument("--base-ms", type=float, default=29.6, help="a step that only reads the weights")
     p.add_argument("--prefill-us", type=float, default=120.0, help="of computing one token of a prompt")
