@@ -52,6 +52,7 @@ from gateway_report import Results, ratios, table
 IDLE_CONNECTIONS, OPEN_STREAMS = 10_000, 1_000
 CHUNK_ROUNDS = 6
 MEASURES = ("equal", "varying", "few", "closing", "chunk", "turns", "paced", "memory")
+QUICK = ("equal", "closing", "chunk", "paced", "memory")
 SELDOM = {"haproxy": 4, "envoy": 4, "everything": 2, "accelerated-everything": 2, "litellm": 8}
 """Who takes part in every so manyth round."""
 LEFT_OUT = {"everything": {"few", "turns"}, "accelerated-everything": {"few", "turns"}, "litellm": {"few", "turns"}}
@@ -113,9 +114,9 @@ def main() -> int:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="The gateway's cost against nginx's and others'.")
-    parser.add_argument("--quick", action="store_true", help="one round, nginx and Moorage only, a tenth of the memory")
+    parser.add_argument("--quick", action="store_true", help="one round of the most of it, nginx and Moorage only")
     parser.add_argument("--rounds", type=int, default=None, help="9, with --quick 1")
-    parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES), metavar="MEASURE")
+    parser.add_argument("--only", nargs="+", choices=MEASURES, default=None, metavar="MEASURE")
     parser.add_argument(
         "--peers", nargs="*", choices=rivals.NAMES, default=None, help="beside nginx; none with --quick"
     )
@@ -135,7 +136,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, int]:
     starters |= {each.name: partial(ours.start, each) for each in ours.variants(options.variants, options.against)}
     share = 10 if options.quick else 1
     rounds = options.rounds or (1 if options.quick else 9)
-    plan = Plan(rounds, tuple(options.only), starters, IDLE_CONNECTIONS // share, OPEN_STREAMS // share)
+    measures = options.only or (QUICK if options.quick else MEASURES)
+    plan = Plan(rounds, tuple(measures), starters, IDLE_CONNECTIONS // share, OPEN_STREAMS // share)
     return plan, options.nice
 
 
@@ -198,7 +200,7 @@ def measure_memory(directory: Path, plan: Plan, stand: Stand, cores: Cores, resu
     directory.mkdir()
     measures = {"idle": (memory.idle_connections, plan.idle), "streaming": (memory.open_streams, plan.streams)}
     for name in plan.starters:
-        if name in ("direct", "litellm"):
+        if name in ("direct", "litellm") or (plan.idle < IDLE_CONNECTIONS and "everything" in name):
             continue
         for measure, (take_it, count) in measures.items():
             place = directory / f"{name}-{measure}"
