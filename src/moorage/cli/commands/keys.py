@@ -26,9 +26,9 @@ USED = (
     ("ANSWERED", "answered"),
     ("REFUSED", "refused"),
     ("FAILED", "failed"),
-    ("CLIENT GONE", "client_gone"),
-    ("INPUT TOKENS", "input_tokens"),
-    ("OUTPUT TOKENS", "output_tokens"),
+    ("GONE", "client_gone"),
+    ("INPUT", "input_tokens"),
+    ("OUTPUT", "output_tokens"),
 )
 """Columns of usage and the API's fields."""
 
@@ -105,7 +105,10 @@ def list_all(session: Session) -> None:
     now = session.now()
     found = session.client.keys.list(used_from=_day(now - (USED_DAYS - 1) * 86_400))
     names = ("NAME", "STATE", "BEGINS WITH", "ENDPOINTS", "LIMITS", "EXPIRES", "REQUESTS 7d", "TOKENS 7d", "AGE")
-    columns = tuple(Column(name, flex=name == "LIMITS", right=name.endswith("7d")) for name in names)
+    columns = tuple(
+        Column(name, flex=name == "LIMITS", right=name.endswith("7d"), minor=name in ("BEGINS WITH", "AGE"))
+        for name in names
+    )
     lines = tuple(_line(key, now) for key in found)
     session.show(found, lambda: Table(columns, lines, "no key is issued in this namespace"))
 
@@ -183,7 +186,10 @@ def limit(
 @click.option("--total", is_flag=True, help="One line for each endpoint, not for each day of it.")
 @command
 def usage(session: Session, *, name: str, since: str, until: str | None, endpoint: str | None, total: bool) -> None:
-    """Requests and tokens with a key, by day (UTC) and endpoint. Gateways tell them within seconds.
+    """Requests, and tokens in and out, with a key, by day (UTC) and endpoint. Gateways tell them within seconds.
+
+    Of the requests some were refused by the gateway, some failed at the model server, and of some the client was gone
+    before the end; the others were answered.
 
     A key that was deleted is told by its id (key-…). Usage is kept for 400 days.
     """
@@ -257,7 +263,8 @@ def usage_table(found: Mapping[str, Any]) -> Table:
     name = found["key"] or found["key_id"]
     empty = f"{name} was not used from {found['from']} to {found['to']}"
     numbers = {title for title, _ in USED}
-    return Table(tuple(Column(title, right=title in numbers) for title in titles), tuple(lines), empty)
+    columns = tuple(Column(title, right=title in numbers, minor=title == "GONE") for title in titles)
+    return Table(columns, tuple(lines), empty)
 
 
 def _refused_everywhere(session: Session, name: str, timeout_s: float | None) -> Any:
