@@ -28,7 +28,7 @@ from moorage.decide.serving.phase import OPEN_OPERATION, desired_replicas, initi
 from moorage.decide.serving.rollout.record import terms_of
 from moorage.decide.serving.snapshot import Demand
 from moorage.domain.ids import digest
-from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
+from moorage.domain.nouns import Deployment, Key, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.ports import Clock, Store
 from moorage.wire.spec import revision_part
 
@@ -143,7 +143,8 @@ class Admission:
         rows = await self._store.find(Machine, uid=sorted(machines)) if machines else []
         demand = self._demand(known.deployment) if self._demand is not None else None
         bound = await namings(self._store, known.deployment)
-        return delete_deployment(known, Belongings(replicas, runs, workers, rows, demand, bound))
+        keys = sorted(k.name for k in await self._store.find(Key, namespace=ns) if known.deployment.name in k.endpoints)
+        return delete_deployment(known, Belongings(replicas, runs, workers, rows, demand, bound, keys))
 
     async def promote_deployment(
         self, ns: str, name: str, *, actor: str, key: str | None, text: str | None, revision: str | None

@@ -28,6 +28,7 @@ class Belongings:
         machines: of the workers.
         demand: its traffic, where this control plane hears it.
         endpoints: those that people made and that name it.
+        keys: names of clients' keys that name it.
     """
 
     replicas: Sequence[Replica] = ()
@@ -36,6 +37,7 @@ class Belongings:
     machines: Sequence[Machine] = ()
     demand: Demand | None = None
     endpoints: Sequence[Naming] = ()
+    keys: Sequence[str] = ()
 
 
 def delete_deployment(known: Known, own: Belongings) -> Answer:
@@ -104,6 +106,8 @@ def _refers(known: Known, own: Belongings) -> Iterator[Answer]:
     }
     for one in own.endpoints:
         yield {"kind": "Endpoint", "name": one.endpoint.name, "what_happens": goes_on(one)}
+    for key in own.keys:
+        yield {"kind": "Key", "name": key, "what_happens": "opens nothing by that name any more"}
     if demand is None or not demand.known:
         yield _stream("requests in flight are not known yet: gateways have not reported since the control plane began")
     elif demand.in_flight or demand.held:

@@ -101,3 +101,9 @@ def test_what_does_not_exist_here_is_said_not_to_exist() -> None:
     plan = told(served())
     assert "none exist in Moorage" in happens(plan, "Fallback")
     assert "none exist in Moorage" in happens(plan, "AsyncJob")
+
+
+def test_the_keys_that_name_it_are_told() -> None:
+    plan = delete_deployment(served().known_rows(), Belongings(keys=("app", "ci")))
+    assert [r["name"] for r in plan["refers"] if r["kind"] == "Key"] == ["app", "ci"]
+    assert happens(plan, "Key").startswith("opens nothing by that name")
