@@ -72,9 +72,11 @@ def told_by_body(tail: bytes, front: bytes = b"") -> Tokens | None:
     """Usage of a JSON answer, None when it tells none.
 
     Args:
-        tail: its last bytes, as `tail_of` keeps them; chunk sizes included where it has them.
+        tail: its last bytes, of which TAIL_BYTES are looked at; chunk sizes included where it has them.
         front: its first part, for servers that tell usage before the data.
     """
+    if len(tail) > TAIL_BYTES:
+        tail = tail[-TAIL_BYTES:]  # so that it costs the same however the answer was cut, and whatever it says
     core = native.core
     if core is not None:
         told = core.usage(tail, Tokens)

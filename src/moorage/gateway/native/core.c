@@ -10,11 +10,12 @@
  * never beyond `end`, and no buffer outlives its call. The global lock is held throughout: the calls take less time
  * than letting go of it.
  *
- * Under the sanitizers (once by hand after each change of this file):
- *   gcc -shared -fPIC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -Wall -Wextra -Werror \
+ * Under the sanitizers (by hand, after each change of this file):
+ *   mkdir -p /tmp/core; gcc -shared -fPIC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined \
  *     $(python3-config --includes) -o /tmp/core/moorage_gateway_native.so src/moorage/gateway/native/core.c
- *   LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
- *     MOORAGE_NATIVE_CORE=/tmp/core/moorage_gateway_native.so .venv/bin/pytest tests/property/test_gateway_native_core.py
+ *   LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
+ *     ASAN_OPTIONS=detect_leaks=0 MOORAGE_NATIVE_CORE=/tmp/core/moorage_gateway_native.so \
+ *     .venv/bin/pytest -s tests/property/test_gateway_native_core.py
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -421,7 +422,7 @@ static PyObject *request_head(PyObject *Py_UNUSED(module), PyObject *const *args
     const Line *id = &head.request_id;
     PyObject *items[] = {
         line,
-        kept_lines(&head, NULL, 0),
+        kept_lines(&head, "", 0),
         PyLong_FromLongLong(head.length == UNFRAMED ? 0 : head.length),
         PyBool_FromLong(!head.close),
         own_ref(Py_False),
