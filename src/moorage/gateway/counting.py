@@ -1,40 +1,65 @@
 """What is counted and kept when a request ends: its endpoint's and its replica's counts, its tokens, its record.
 
-Here: reading them off the client connection, once a request. Not here: what is counted (`measures`, and the core's
-tally), the text of it (`exposition`). Owned by `hub`; `own` reads it.
+Here: reading them off the client connection, once a request, and counting some requests together. Not here: what is
+counted (`measures`, and the core's tally), the text of it (`exposition`). Owned by `hub`; `own` reads it.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from moorage.decide.serving.binding import BindingState
 from moorage.decide.serving.routes import EndpointState, Generation, RevisionState, TargetState
 from moorage.gateway.access_log import AccessLog
 from moorage.gateway.measures import Record, Ring, Stats, running_record
-from moorage.gateway.tokens import Stream, Tokens, told_by_body
+from moorage.gateway.tokens import Stream, told_by_body
 from moorage.gateway.watching import compare
 
 if TYPE_CHECKING:
     from moorage.gateway.exchange import Exchange
 
 
+_FRESH_MAX: Final = 64
+"""Requests that ended and are counted later, together, which costs half of counting each by itself."""
+_LATER_BYTES_MAX: Final = 16 * 1024
+"""Of an answer's end that may wait for that in memory."""
+
+
 class Counts:
-    """The counts of one gateway process.
+    """The counts of one gateway process. Whatever is read here is exact: what ended lately is counted before.
 
     Args:
         time: the clock, in seconds.
         records_max: how many ended requests are remembered.
     """
 
+    __slots__ = ("_bound", "_fresh", "_ring", "_stats", "_time", "access", "unrouted")
+
     def __init__(self, time: Callable[[], float], records_max: int) -> None:
-        self.ring = Ring(records_max)
-        self.stats: dict[EndpointState, Stats] = {}
-        """of requests that named a deployment's own endpoint"""
-        self.bound: dict[tuple[BindingState, EndpointState], Stats] = {}
-        """of those that named one which people made"""
         self.unrouted = 0
         self.access: AccessLog | None = None
+        self._fresh: list[tuple[Any, ...]] = []
+        self._ring = Ring(records_max)
+        self._stats: dict[EndpointState, Stats] = {}
+        self._bound: dict[tuple[BindingState, EndpointState], Stats] = {}
         self._time = time
+
+    @property
+    def ring(self) -> Ring:
+        """The last requests that ended."""
+        self.settle()
+        return self._ring
+
+    @property
+    def stats(self) -> dict[EndpointState, Stats]:
+        """Of requests that named a deployment's own endpoint."""
+        self.settle()
+        return self._stats
+
+    @property
+    def bound(self) -> dict[tuple[BindingState, EndpointState], Stats]:
+        """Of those that named one which people made."""
+        self.settle()
+        return self._bound
 
     # --- while a request runs ------------------------------------------------------------------------------------
 
@@ -59,63 +84,89 @@ class Counts:
         endpoint: EndpointState,
         target: TargetState | None,
         outcome: str,
-        *,
         now: float,
-        generation: Generation | None,
     ) -> None:
-        """A request ended whose endpoint was known. What its answer says of tokens is the client's from here on."""
-        started = client.started
-        sent_at, first_at = client.sent_at, client.first_at
+        """A request ended whose endpoint was known. What its answer says of tokens is the client's from here on where
+        it is asked for: of one with a key or a limit.
+        """
+        first_at = client.first_at
         stream = client.stream
+        tail = client.tail if first_at else b""
         if stream is not None:
             first_at = stream.first_at or first_at
-        queued_s = (sent_at if target is not None else now) - started
-        first_s = first_at - started if first_at else None
-        total_s = now - started
-        binding = client.binding
-        stats = self._of(binding, endpoint)
-        stats.count(target, client.status, outcome, queued_s=queued_s, first_s=first_s, total_s=total_s)
-        stats.bytes += client.sent_bytes
-        stats.retried += client.retried
-        tokens: Tokens | None = None
-        if stream is not None:
-            tokens = stream.tokens()
-            stats.gaps_s += stream.last_at - stream.first_at
-        elif client.tail and client.first_at:
-            tokens = told_by_body(client.tail, client.front)
-        if tokens is not None:
-            stats.count_tokens(tokens)
-        client.tokens = tokens
-        if target is not None:
-            _count_revision(client, target.revision, outcome, now)
-        record = (
-            client.request_id,
-            endpoint.route.name if binding is None else binding.spec.name,
-            endpoint.route.name,
-            generation.number if generation else 0,
-            target.spec if target is not None else None,
-            queued_s,
-            first_s,
-            total_s,
-            client.status,
-            client.sent_bytes,
-            outcome,
-            tokens,
-            client.key_name or None,
-            client.retried,
+            client.tokens = stream.tokens()
+            self._of(client.binding, endpoint).gaps_s += stream.last_at - stream.first_at
+        elif tail and (client.tenant or client.permit is not None or len(tail) > _LATER_BYTES_MAX):
+            client.tokens = told_by_body(tail, client.front)
+            tail = b""
+        if target is not None and target.revision.comparison is not None:
+            _compare(client, target.revision, outcome, now)
+        self._fresh.append(
+            (
+                client.request_id,
+                client.binding,
+                endpoint,
+                target,
+                client.hub.router.generation,
+                (client.started, client.sent_at, first_at, now),
+                (
+                    client.status,
+                    client.sent_bytes,
+                    outcome,
+                    client.tokens,
+                    tail,
+                    client.front,
+                    client.key_name,
+                    client.retried,
+                ),
+            )
         )
-        self.ring.add(record)
-        if self.access is not None:
-            self._log(client, record)
+        if len(self._fresh) >= _FRESH_MAX or self.access is not None:
+            self.settle()
+            if self.access is not None:
+                self._log(client, self._ring.last())
+
+    def settle(self) -> None:
+        """Count what ended since the last time."""
+        fresh, self._fresh = self._fresh, []
+        add = self._ring.add
+        for id_, binding, endpoint, target, generation, times, told in fresh:
+            started, sent_at, first_at, now = times
+            status, size, outcome, tokens, tail, front, key, retried = told
+            if tail:
+                tokens = told_by_body(tail, front)
+            queued_s = (sent_at if target is not None else now) - started
+            first_s = first_at - started if first_at else None
+            total_s = now - started
+            stats = self._of(binding, endpoint)
+            stats.count(target, status, outcome, queued_s, first_s, total_s)
+            stats.bytes += size
+            stats.retried += retried
+            if tokens is not None:
+                stats.count_tokens(tokens)
+            if target is not None:
+                traffic = target.revision.traffic
+                traffic.statuses[status // 100] += 1
+                if outcome == "cut":
+                    traffic.cut += 1
+                elif outcome == "client_gone":
+                    traffic.client_gone += 1
+            name = endpoint.route.name
+            named = name if binding is None else binding.spec.name
+            number = 0 if generation is None else generation.number
+            spec = None if target is None else target.spec
+            took = (queued_s, first_s, total_s)
+            add((id_, named, name, number, spec, *took, status, size, outcome, tokens, key or None, retried))
 
     def refused(self, client: "Exchange", outcome: str, generation: Generation | None) -> None:
         """A request ended before its endpoint was known."""
+        self.settle()
         self.unrouted += 1
         taken_s = self._time() - client.started
         number = generation.number if generation else 0
         told = (client.status, client.sent_bytes, outcome, None, None, 0)
         record = (client.request_id, "", "", number, None, None, None, taken_s, *told)
-        self.ring.add(record)
+        self._ring.add(record)
         if self.access is not None:
             self._log(client, record)
 
@@ -145,29 +196,22 @@ class Counts:
 
     def _of(self, binding: BindingState | None, endpoint: EndpointState) -> Stats:
         if binding is None:
-            stats = self.stats.get(endpoint)
+            stats = self._stats.get(endpoint)
             if stats is None:
-                stats = self.stats[endpoint] = Stats()
+                stats = self._stats[endpoint] = Stats()
             return stats
         which = (binding, endpoint)
-        return self.bound.get(which) or self.bound.setdefault(which, Stats())
+        return self._bound.get(which) or self._bound.setdefault(which, Stats())
 
 
-def _count_revision(client: "Exchange", revision: RevisionState, outcome: str, now: float) -> None:
-    traffic = revision.traffic
-    traffic.statuses[client.status // 100] += 1
-    if outcome == "cut":
-        traffic.cut += 1
-    elif outcome == "client_gone":
-        traffic.client_gone += 1
-    if revision.comparison is not None:
-        compare(
-            revision,
-            outcome,
-            client.status,
-            sent_at=client.sent_at,
-            first_at=client.first_at,
-            ended_at=now,
-            watch=client.watch,
-        )
+def _compare(client: "Exchange", revision: RevisionState, outcome: str, now: float) -> None:
+    compare(
+        revision,
+        outcome,
+        client.status,
+        sent_at=client.sent_at,
+        first_at=client.first_at,
+        ended_at=now,
+        watch=client.watch,
+    )
     client.watch = None

@@ -1,12 +1,10 @@
 """The answer side of a client connection: what the client is sent, and how each request is ended and counted.
 
 Here: passing an upstream's answer on, the gateway's own answers, failure before and after the first byte, the end of
-a request, whether a client that says no more is still there. Not here: reading requests (`frontend`, which builds on
+a request. Not here: the client's side of the wire (`link`, the base), reading requests (`frontend`, which builds on
 this), routing, HTTP parsing.
 """
 
-import asyncio
-import select
 import socket
 import struct
 from math import inf
@@ -16,50 +14,37 @@ from moorage.decide.serving.binding import BindingState
 from moorage.decide.serving.routes import EndpointState, Refuse, TargetState
 from moorage.gateway import answers
 from moorage.gateway.framing import ChunkCounter
-from moorage.gateway.heads import RequestHead, ResponseHead
+from moorage.gateway.heads import ResponseHead
+from moorage.gateway.link import Link
 from moorage.gateway.phases import BODY, IDLE, LINGER, SENT, TUNNEL
 from moorage.gateway.spending import Permit
 from moorage.gateway.tokens import Stream, Tokens, tail_of
 from moorage.gateway.watching import StreamWatch, watch_of
 
 if TYPE_CHECKING:
-    from moorage.gateway.comments import HeldStream
     from moorage.gateway.hub import Hub
     from moorage.gateway.mirror import Copy
-    from moorage.gateway.upstream import UpstreamConnection
 
 _LINGER_S = 2.0
 """After an early answer: how long the rest of a body is read and dropped, so that the client sees the answer."""
-_PEER_LOOK_S = 0.02
-_PEER_LOOK_S_MAX = 1.0
 
 
-class Exchange:
-    """One client connection and its request, seen from the answer. An asyncio protocol but for the interpreted base."""
+class Exchange(Link):
+    """One client connection and its request, seen from the answer."""
 
     __slots__ = (
-        "_buffer",
         "_closes",
-        "_half_closed",
         "_kept",
-        "_measured",
         "_out_payload",
-        "_phase",
-        "_reading_paused",
-        "_stall_s",
         "_unframed",
-        "_writing_paused",
         "affinity",
         "binding",
         "copy",
-        "deadline",
         "endpoint",
-        "first_at",
         "front",
-        "head",
         "held",
         "held_until",
-        "hub",
+        "keeps",
         "key_name",
         "permit",
         "rate_lines",
@@ -74,26 +59,21 @@ class Exchange:
         "target",
         "tenant",
         "tokens",
-        "transport",
-        "upstream",
-        "voice",
         "watch",
     )
 
     def __init__(self, hub: "Hub") -> None:
-        self.hub = hub
-        self.transport: asyncio.Transport
-        self.head: RequestHead
+        super().__init__(hub)
+        self.keeps = True
+        """whether the request leaves the connection open"""
         self.request_id = b""
         self.started = 0.0
-        self.deadline = inf
         self.held_until = inf
         self.endpoint: EndpointState | None = None
         self.target: TargetState | None = None
         self.tenant = ""
         """whose request it is (a key's uid), from before its arrival at the core until its end"""
         self.key_name = ""
-        self.upstream: UpstreamConnection | None = None
         self.copy: Copy | None = None
         self.watch: StreamWatch | None = None
         self.stream: Stream | None = None
@@ -106,8 +86,6 @@ class Exchange:
         self.permit: Permit | None = None
         self.rate_lines = b""
         """header lines that tell a limited client what is left"""
-        self.voice: HeldStream | None = None
-        """while the answer is a stream that began before there was one"""
         self.binding: BindingState | None = None
         """the endpoint that people made by which the request came, if it did"""
         self.affinity: bytes | None = None
@@ -116,17 +94,9 @@ class Exchange:
         self.status = 0
         self.sent_bytes = 0
         self.sent_at = 0.0
-        self.first_at = 0.0
-        self._phase: int = IDLE
-        self._buffer = b""
-        self._reading_paused = False
-        self._writing_paused = False
         self._out_payload: list[bytes] | None = None
         self._closes = False
-        self._half_closed = False
-        self._measured = False
         self._unframed = False
-        self._stall_s = inf
         self._kept: list[bytes] | None = None
         """the body, while it may be sent once more"""
 
@@ -185,6 +155,25 @@ class Exchange:
         self.sent_bytes += len(data)
         self.deadline = self.hub.tick + self._stall_s
         self.transport.write(data)
+
+    def answered(self, status: int, lines: bytes, label: bytes, body: bytes, now: float) -> None:
+        """The whole answer came in one piece, no stream and not to HEAD: as `respond` and `response_done`.
+
+        Args:
+            lines: its head, up to its last line.
+            label: header lines that name the replica.
+        """
+        self.upstream = None
+        self.status = status
+        self.first_at = now
+        self._unframed = False
+        self.front = self.tail = body
+        self.sent_bytes = len(body)
+        closes = self._phase == BODY or self._last()
+        end = b"\r\nConnection: close\r\n\r\n" if closes else b"\r\n\r\n"
+        self.transport.write(b"".join((lines, label, self.rate_lines, b"X-Request-Id: ", self.request_id, end, body)))
+        self._count("ok", now)
+        self._end(closes)
 
     def response_done(self) -> None:
         """The answer ended as it should."""
@@ -261,7 +250,7 @@ class Exchange:
 
     def _last(self) -> bool:
         """Whether nothing more is taken from this client after the present answer."""
-        return not self.head.keep_alive or self.hub.draining or (self._half_closed and not self._buffer)
+        return not self.keeps or self.hub.draining or (self._half_closed and not self._buffer)
 
     def _cut(self, outcome: str = "cut") -> None:
         """End an answer that is not whole so that it cannot be taken for a whole one."""
@@ -280,7 +269,7 @@ class Exchange:
         if upstream is not None:
             upstream.abandon()
 
-    def _count(self, outcome: str) -> None:
+    def _count(self, outcome: str, now: float = 0.0) -> None:
         endpoint, target = self.endpoint, self.target
         self.endpoint = self.target = None
         if self.copy is not None:
@@ -289,7 +278,7 @@ class Exchange:
         if endpoint is None:
             self.hub.counts.refused(self, outcome, self.hub.router.generation)
             return
-        self.hub.finished(self, endpoint, target, outcome)
+        self.hub.finished(self, endpoint, target, outcome, now or self.hub.time())
 
     def _end(self, close: bool) -> None:
         """The request is over: wait for the next one, or close."""
@@ -297,7 +286,7 @@ class Exchange:
             self._linger() if self._phase == BODY else self._close()
             return
         self._phase = IDLE
-        self.deadline = self.hub.tick + self.hub.config.keepalive_s
+        self.deadline = self.hub.rest_until
         self.status = self.sent_bytes = 0
         self.first_at = 0.0
         self.rate_lines = b""
@@ -333,67 +322,3 @@ class Exchange:
             self.transport.write_eof()
         else:
             self.transport.close()  # TLS has an end of its own, and drops what arrives until the client's
-
-    # --- a client that says no more ------------------------------------------------------------------------------
-
-    def eof_received(self) -> bool:
-        """The client sends no more. Whether the connection stays open for its answer.
-
-        A client that only shut its side down cannot be told from one that left until something is written to it: the
-        one reads it, the other's kernel answers with a reset. So a `100 Continue`, which every client of HTTP/1.1 must
-        bear, is written while there is no answer yet. In the middle of a stream nothing can be written, and there a
-        client that sends no more is taken for one that left, whose replica must not go on for nobody.
-        """
-        if self._half_closed:
-            return True
-        if not self.transport.can_write_eof():
-            return False  # nobody half-closes TLS
-        if self._phase != SENT or (self.first_at and not self._measured):
-            return False
-        self._half_closed = True
-        if not self.first_at and not self.head.line.http10 and self.voice is None:
-            self.transport.write(answers.CONTINUE)
-        self.hub.loop.call_later(_PEER_LOOK_S, self._look_for_peer, _PEER_LOOK_S)
-        return True
-
-    def _look_for_peer(self, waited_s: float) -> None:
-        """After the end of its bytes: whether a client has left, which reading cannot tell any more."""
-        if self._phase != SENT or self.transport.is_closing():
-            return
-        poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket").fileno(), 0)
-        if poll.poll(0):
-            self.transport.abort()
-            return
-        wait_s = min(2 * waited_s, _PEER_LOOK_S_MAX)
-        self.hub.loop.call_later(wait_s, self._look_for_peer, wait_s)
-
-    # --- pressure ------------------------------------------------------------------------------------------------
-
-    def pause_body(self) -> None:
-        """Read no more from the client until `resume_body`."""
-        if not self._reading_paused and not self.transport.is_closing():
-            self._reading_paused = True
-            self.transport.pause_reading()
-
-    def resume_body(self) -> None:
-        """Read from the client again."""
-        if self._reading_paused and not self.transport.is_closing():
-            self._reading_paused = False
-            self.transport.resume_reading()
-
-    def pause_writing(self) -> None:
-        """The client reads slower than the replica writes."""
-        self._writing_paused = True
-        if self.upstream is not None:
-            self.upstream.pause()
-            if self.first_at:
-                self.deadline = self.hub.tick + self.hub.config.write_timeout_s
-
-    def resume_writing(self) -> None:
-        """The client has read what was waiting."""
-        self._writing_paused = False
-        if self.upstream is not None:
-            self.upstream.unpause()
-            if self.first_at:
-                self.deadline = self.hub.tick + self._stall_s

@@ -15,14 +15,14 @@ from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
 from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse, Serve, TargetState
-from moorage.gateway import answers, comments, tunnel
+from moorage.gateway import answers, comments
 from moorage.gateway.fields import BadHead
-from moorage.gateway.heads import ResponseHead
-from moorage.gateway.intake import Intake
+from moorage.gateway.heads import MODEL, RequestLine
+from moorage.gateway.intake import WHOLE_BODY_BYTES_MAX, Intake
 from moorage.gateway.mirror import Copy
-from moorage.gateway.phases import BODY, CLOSED, IDLE, SENT, TUNNEL
+from moorage.gateway.phases import BODY, CLOSED, IDLE, SENT
+from moorage.gateway.skim import sole_model
 from moorage.gateway.toplevel import affinity_of
-from moorage.gateway.watching import watch_of
 
 if TYPE_CHECKING:
     from moorage.gateway.hub import Hub
@@ -54,7 +54,7 @@ class ClientConnection(Intake):
         self.hub.clients.add(self)
         if self.hub.config.forwarded:
             self._tail = answers.forwarded(self.transport) + self._tail
-        self.deadline = self.hub.tick + self.hub.config.keepalive_s
+        self.deadline = self.hub.rest_until
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a head, of a body, or of a request after this one."""
@@ -98,10 +98,55 @@ class ClientConnection(Intake):
             return
         self._buffer = b""
         self.head = head
-        self.request_id = head.request_id or hub.next_id()
+        line, lines, length, self.keeps, _, request_id, revision, asks = head
+        self.request_id = request_id or hub.next_id()
         self.started = hub.time()
+        usual = length == len(data) - end and length and asks is None and revision is None
+        if not usual or not self._usual(line, lines, data[end:]):
+            self.deadline = inf
+            self._dispatch(head, self._body_begins(head, data, end))
+
+    def _usual(self, line: RequestLine, lines: bytes, body: bytes) -> bool:
+        """The usual request in as few steps as it takes: its body came whole with it and names the deployment, there
+        is neither key nor limit to look at. False where it is another, of which nothing is known yet.
+        """
+        hub = self.hub
+        method, _, kind, forwards, _ = line
+        if kind != MODEL or method != "POST" or hub.keys.active or hub.limits.active:
+            return False
+        name = sole_model(body) if len(body) <= WHOLE_BODY_BYTES_MAX else None
+        endpoint = None if name is None else hub.router.find(name)
+        if endpoint is None or not endpoint.plain or not (endpoint.called is None or name in endpoint.called):
+            return False
+        self._phase = SENT
+        self._counter = self._finder = None
+        self.endpoint = endpoint
+        self.tenant = self.key_name = ""
+        self.affinity = None
+        self._forward = forward = forwards[0].line
+        limits = endpoint.route.limits
+        started = self.started
+        self.held_until = started + limits.queue_timeout_s
+        decision = hub.router.arrive(endpoint, self, started)
+        if type(decision) is Serve and decision.copy is None:
+            target = decision.target
+            connection = hub.idle(target, started)
+            if connection is not None:
+                self.target = target
+                self.upstream = connection
+                self.sent_at = started
+                self._stall_s = stall_s = limits.first_byte_timeout_s
+                self.deadline = hub.tick + stall_s
+                request = b"".join((forward, lines, self._tail, self.request_id, b"\r\n\r\n", body))
+                connection.begin(self, request, self)
+                if self._writing_paused:
+                    connection.pause()
+                return True
+        self._pending = [body]
+        self._pending_bytes = len(body)
         self.deadline = inf
-        self._dispatch(head, self._body_begins(head, data, end))
+        self.act(decision)
+        return True
 
     def _partial_head(self, data: bytes) -> None:
         if self._half_closed:
@@ -232,6 +277,7 @@ class ClientConnection(Intake):
         upstream.begin(
             self if self.voice is None else self.voice,
             b"".join((self._forward, self.head.lines, self._tail, self.request_id, b"\r\n\r\n", *pending)),
+            self if self.voice is None and self.head.line.method != "HEAD" else None,
         )
         endpoint = self.endpoint
         # most are a POST that is not repeated, which costs no call
@@ -290,68 +336,6 @@ class ClientConnection(Intake):
         if self._pending_bytes > _HELD_BODY_BYTES_MAX and self._phase == BODY:
             self.pause_body()
             self.deadline = inf  # it is ours now that the client cannot send more
-
-    # --- 6 an answer of another kind -------------------------------------------------------------------------------
-
-    def switch(self, upstream: "UpstreamConnection", head: ResponseHead, rest: bytes) -> bool:
-        """The replica switches to another protocol (101); False where nobody asked it to.
-
-        Args:
-            rest: what came after its head.
-        """
-        asks = self.head.asks
-        if asks is None or not asks.upgrade or head.upgrade != asks.upgrade or self._phase != SENT:
-            return False
-        self.status = head.status
-        self.first_at = self.hub.time()
-        self._phase = TUNNEL
-        self._measured = False
-        ahead, self._buffer = self._buffer, b""
-        own = b"Connection: Upgrade\r\nUpgrade: %b\r\n\r\n" % asks.upgrade
-        lines = (head.head, upstream.pool.label, self.rate_lines, b"X-Request-Id: ", self.request_id, b"\r\n", own)
-        self.transport.write(b"".join(lines))
-        self.resume_body()
-        tunnel.begin(self, upstream, ahead, rest)
-        return True
-
-    def switched_off(self, outcome: str, *, gone: bool) -> None:
-        """The tunnel ended.
-
-        Args:
-            gone: the client's connection is closed; else it closes once the client has read what is left.
-        """
-        if self.endpoint is not None:
-            self._count(outcome)
-        self.upstream = None
-        if gone:
-            self._phase = CLOSED
-            self.hub.left(self)
-        else:
-            self._close()
-
-    # --- an answer that began before there was one (`comments`) ----------------------------------------------------
-
-    def goes_on(self, head: ResponseHead) -> None:
-        """The stream that has begun gets its events; each is told to `forward`."""
-        self.status = head.status
-        self.first_at = self.hub.time()
-        self._measured = self._unframed = False
-        self._closes = True
-        target = self.target
-        if target is not None and target.revision.comparison is not None:
-            self.watch = watch_of(head)
-        self.stream = self.hub.counts.watch_stream(self)
-
-    def end_without_stream(self, status: int) -> None:
-        """The replica's answer ended and is no stream: count it by its own status."""
-        self.upstream = None
-        self.status = status
-        self.first_at = self.hub.time()
-        self._count("ok")
-
-    def end_stream(self) -> None:
-        """What is to be said is said."""
-        self._end(close=True)
 
     # --- the next request --------------------------------------------------------------------------------------------
 

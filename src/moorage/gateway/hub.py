@@ -77,6 +77,9 @@ class Hub:
         self.time: Callable[[], float] = time.monotonic
         """the loop's own clock, which tells whole milliseconds only, read anew"""
         self.tick = self.time()
+        """when the deadlines were looked at last; those that begin before the next look are counted from it"""
+        self.rest_until = self.tick + config.keepalive_s
+        self.upstream_idle_s = config.upstream_idle_s
         self.log = log
         self.router = Router(seed, self.tick)
         self.clients: set[ClientConnection] = set()
@@ -100,7 +103,7 @@ class Hub:
         self._responses = ResponseReader()
         self._pools: dict[TargetState, Pool] = {}
         self._connecting: set[asyncio.Task[None]] = set()
-        self._id_prefix = id_prefix.encode("ascii")
+        self._id_form = id_prefix.replace("%", "%%").encode("ascii") + b"-%x"
         self._ids = 0
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -109,7 +112,7 @@ class Hub:
     def next_id(self) -> bytes:
         """A request id, unique over the fleet."""
         self._ids += 1
-        return b"%b-%x" % (self._id_prefix, self._ids)
+        return self._id_form % self._ids
 
     def demand(self) -> None:
         """An endpoint that had nothing waiting has something now."""
@@ -122,16 +125,19 @@ class Hub:
             pool = self._pools[target] = Pool(_label(target))
         return pool
 
+    def idle(self, target: TargetState, now: float) -> UpstreamConnection | None:
+        """An idle connection to that replica, if it may be used."""
+        pool = self._pools.get(target)
+        return None if pool is None or target.failures else pool.take(now, self.upstream_idle_s)
+
     def serve(self, client: "ClientConnection", target: TargetState) -> None:
         """Send the client's request to that replica, over an idle connection or a new one."""
-        pool = self._pools.get(target) or self.pool(target)
         endpoint = client.endpoint
         assert endpoint is not None
-        if not target.failures:
-            connection = pool.take(self.time(), self.config.upstream_idle_s)
-            if connection is not None:
-                client.attach(connection, endpoint.route.limits.first_byte_timeout_s)
-                return
+        connection = self.idle(target, self.time())
+        if connection is not None:
+            client.attach(connection, endpoint.route.limits.first_byte_timeout_s)
+            return
         self.connect(client, endpoint, target)
 
     def connect(self, client: "ClientConnection", endpoint: EndpointState, target: TargetState) -> None:
@@ -184,10 +190,11 @@ class Hub:
         self.router.eject(target, now)
         self._count_unreachable(endpoint, target, error, now)
 
-    def finished(self, client: "Exchange", endpoint: EndpointState, target: TargetState | None, outcome: str) -> None:
+    def finished(
+        self, client: "Exchange", endpoint: EndpointState, target: TargetState | None, outcome: str, now: float
+    ) -> None:
         """A request ended: count it, attribute it, and let held ones go on its place."""
-        now = self.time()
-        self.counts.ended(client, endpoint, target, outcome, now=now, generation=self.router.generation)
+        self.counts.ended(client, endpoint, target, outcome, now)
         if client.tenant:
             self.usage.ended(client, endpoint, outcome)
         permit = client.permit
@@ -196,7 +203,7 @@ class Hub:
         if target is not None:
             told = OK if outcome == "ok" and client.status < _SERVER_ERRORS else _told_of(client, outcome)
             before = target.ejections
-            releases = self.router.done(endpoint, target, now, told, sent_at=client.sent_at, tenant=client.tenant)
+            releases = self.router.done(endpoint, target, now, told, client.sent_at, client.tenant)
             if target.ejections != before:
                 self._tell_ejected(target, now)
             if releases:
@@ -334,6 +341,7 @@ class Hub:
 
     def _sweep(self) -> None:
         now = self.tick = self.time()
+        self.rest_until = now + self.config.keepalive_s
         for client in [client for client in self.clients if client.deadline < now]:
             client.expire(now)
         for copy in [copy for copy in self.copies if copy.deadline < now]:
@@ -341,6 +349,7 @@ class Hub:
         for pool in self._pools.values():
             pool.prune(now, self.config.upstream_idle_s)
         self.carry_out(self.router.sweep(now))
+        self.counts.settle()
         self.on_tick()
         self._sweeper = self.loop.call_later(SWEEP_S, self._sweep)
 

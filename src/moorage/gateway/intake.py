@@ -2,30 +2,31 @@
 
 Here: counting a body to its end, and step 2 of a request: its endpoint, by the path, a header, a JSON body, a form or
 the query; another name than the replica's own is written as the replica calls it. Not here: heads and what follows once
-the endpoint is known (`frontend`, which builds on this), the answer (`exchange`, the base).
+the endpoint is known (`frontend`, which builds on this), the answer (`exchange`, the base, and
+`switching`).
 """
 
 from typing import TYPE_CHECKING
 
 from moorage.decide.serving.routes import EndpointState, Refuse
 from moorage.gateway import answers
-from moorage.gateway.exchange import Exchange
 from moorage.gateway.framing import ChunkCounter, FramingError
 from moorage.gateway.heads import ENDPOINT, MODEL, OWN, RequestHead, RequestLine
 from moorage.gateway.naming import HOW, Finder, WholeFinder, form_finder, in_query, with_query
 from moorage.gateway.phases import BODY, SENT
 from moorage.gateway.rewriting import longer_by, replaced
 from moorage.gateway.skim import ModelSkimmer, Skimmed, leading_model, names_twice
+from moorage.gateway.switching import Switching
 
 if TYPE_CHECKING:
     from moorage.gateway.hub import Hub
 
-_WHOLE_BODY_BYTES_MAX = 256 * 1024
+WHOLE_BODY_BYTES_MAX = 256 * 1024
 """A body up to this size is looked at whole, so that a second `model` is seen wherever it stands and however the body
 was cut on its way. In a longer one the first `model` counts: it goes on while it still comes."""
 
 
-class Intake(Exchange):
+class Intake(Switching):
     """One client connection, seen from the body of the request on it."""
 
     __slots__ = (
@@ -155,7 +156,7 @@ class Intake(Exchange):
             return
         limits = endpoint.route.limits
         if self._phase == BODY and (limits.affinity != "none" or limits.hold_comments_s is not None):
-            self._finder = WholeFinder(_WHOLE_BODY_BYTES_MAX)
+            self._finder = WholeFinder(WHOLE_BODY_BYTES_MAX)
             self._begin_gathering(body, endpoint)
             self._skim(body)
         else:
@@ -165,7 +166,7 @@ class Intake(Exchange):
         """Look for the model's name in what has come of the body."""
         if self._phase == SENT and self._counter is None and self._finder is None:
             found = leading_model(body) or ModelSkimmer().feed(body, True)
-            if len(body) > _WHOLE_BODY_BYTES_MAX or not names_twice(body):
+            if len(body) > WHOLE_BODY_BYTES_MAX or not names_twice(body):
                 self._named(found, body, body, None)
             else:
                 self._refuse_twice()
@@ -181,7 +182,7 @@ class Intake(Exchange):
                 )
                 self.refuse(Refuse(413, "model_not_found_early", message))
             return
-        if type(found) is str and self._pending_bytes <= _WHOLE_BODY_BYTES_MAX and not whole:
+        if type(found) is str and self._pending_bytes <= WHOLE_BODY_BYTES_MAX and not whole:
             return
         self._look_is_over(found)
 
@@ -193,7 +194,7 @@ class Intake(Exchange):
         payload = self._payload
         if chosen is not None:
             self._decide(chosen, b"")
-        elif self._pending_bytes <= _WHOLE_BODY_BYTES_MAX and finder is not None and finder.twice(payload):
+        elif self._pending_bytes <= WHOLE_BODY_BYTES_MAX and finder is not None and finder.twice(payload):
             self._refuse_twice()
         else:
             self._named(found, b"", payload, finder)

@@ -106,6 +106,12 @@ class Ring:
         self._records[at] = record
         self._at = at + 1 if at + 1 < len(self._records) else 0
 
+    def last(self) -> tuple[Any, ...]:
+        """The newest."""
+        record = self._records[self._at - 1]
+        assert record is not None
+        return record
+
     def find(self, request_id: bytes) -> Record | None:
         """The newest record of that id."""
         newest_first = self._records[: self._at][::-1] + self._records[self._at :][::-1]
@@ -179,12 +185,11 @@ class Stats:
         """of streams that told no usage"""
         self.replicas: dict[TargetState, ReplicaStats] = {}
 
-    def count(
+    def count(  # noqa: PLR0917 - by place, which is quicker than by name
         self,
         target: TargetState | None,
         status: int,
         outcome: str,
-        *,
         queued_s: float,
         first_s: float | None,
         total_s: float,
@@ -198,7 +203,8 @@ class Stats:
         self.queued_s += queued_s
         at_first = -1
         if first_s is not None:
-            at_first = bisect_left(BOUNDS_S, first_s)
+            # an answer that came in one piece began when it ended
+            at_first = at_total if first_s == total_s else bisect_left(BOUNDS_S, first_s)
             self.first[at_first] += 1
             self.first_s += first_s
         if outcome == "cut":

@@ -13,6 +13,7 @@ from moorage.gateway.framing import ChunkCounter, FramingError
 from moorage.gateway.heads import RequestHead, ResponseHead, ResponseReader
 
 if TYPE_CHECKING:
+    from moorage.gateway.exchange import Exchange
     from moorage.gateway.hub import Hub
 
 _HEAD_BYTES_MAX = 256 * 1024
@@ -78,9 +79,13 @@ class Pool:
 
     def take(self, now: float, idle_s_max: float) -> "UpstreamConnection | None":
         """The connection used last, if it can still be used."""
-        while self.idle:
-            connection = self.idle.pop()
-            if connection.usable(now, idle_s_max):
+        idle = self.idle
+        while idle:
+            connection = idle.pop()
+            if now - connection.idle_since < _PEEK_AFTER_S:  # as `usable`, of a connection that is in use all the time
+                if not connection.lost and not connection.transport.is_closing():
+                    return connection
+            elif connection.usable(now, idle_s_max):
                 return connection
             connection.discard()
         return None
@@ -121,6 +126,7 @@ class UpstreamConnection:
         "_interims",
         "_keep_alive",
         "_left",
+        "_own",
         "_paused",
         "_responses",
         "client",
@@ -133,6 +139,8 @@ class UpstreamConnection:
     def __init__(self, pool: Pool, responses: ResponseReader) -> None:
         self.pool = pool
         self.client: Receiver | None = None
+        self._own: Exchange | None = None
+        """the same, where it is a client's own connection that is told of a whole answer in one word"""
         self.idle_since = 0.0
         self.lost = False
         self.transport: asyncio.Transport
@@ -161,9 +169,14 @@ class UpstreamConnection:
             return True
         return idle_s <= idle_s_max and not self._readable()
 
-    def begin(self, client: Receiver, request: bytes) -> None:
-        """Send a request's head with what is there of its body."""
+    def begin(self, client: Receiver, request: bytes, own: "Exchange | None" = None) -> None:
+        """Send a request's head with what is there of its body.
+
+        Args:
+            own: the client, where it takes a whole answer in one piece, by `answered`.
+        """
         self.client = client
+        self._own = own
         self._in_head = True
         self._interims = 0
         self.transport.write(request)
@@ -204,7 +217,14 @@ class UpstreamConnection:
         if self._in_head:
             self._head(client, data)
             return
-        end = self._consume(data)
+        counter = self._counter
+        if counter is None:
+            end = self._consume(data)
+        else:
+            try:
+                end = counter.feed(data)
+            except FramingError:
+                end = _BROKEN
         if end == _MORE:
             client.forward(data)
         elif end == _BROKEN:
@@ -247,24 +267,43 @@ class UpstreamConnection:
         if self._buffer:
             data = self._buffer + data
             self._buffer = b""
-        end = data.find(b"\r\n\r\n")
-        if end < 0:
+        end = data.find(b"\r\n\r\n") + 4
+        if end == 3:
             self._buffer = data
             if len(data) > _HEAD_BYTES_MAX:
                 self._fail(client)
             return
-        end += 4
         try:
             head = self._responses.read(data[:end])
         except BadHead:
             self._fail(client)
             return
+        own = self._own
+        if own is not None:
+            status, lines, length, keep_alive, _, events = head
+            if length == len(data) - end and status >= 200 and not events:
+                self._answered(own, status, lines, data[end:], keep_alive)
+                return
         if client.head.line.method == "HEAD":
             head = head.bodiless()
         if head.status < 200:
             self._interim(client, head, data[end:])
         else:
             self._body_begins(client, head, data, end)
+
+    def _answered(self, own: "Exchange", status: int, lines: bytes, body: bytes, keep_alive: bool) -> None:
+        """The answer came whole, and nothing after it: free the connection before the next request may need it."""
+        self.client = self._own = None
+        if self._paused:
+            self.unpause()
+        now = own.hub.time()
+        pool = self.pool
+        if keep_alive and own.request_sent and not pool.retired:
+            self.idle_since = now
+            pool.idle.append(self)
+        else:
+            self.transport.close()
+        own.answered(status, lines, pool.label, body, now)
 
     def _interim(self, client: Receiver, head: ResponseHead, rest: bytes) -> None:
         """A 1xx answer is not the answer, unless it switches to what the client asked for."""
@@ -317,7 +356,7 @@ class UpstreamConnection:
 
     def _finish(self, client: Receiver, *, clean: bool) -> None:
         """The answer ended. Bytes after it make the connection unfit, since nobody asked for them."""
-        self.client = None
+        self.client = self._own = None
         self.unpause()
         if clean and self._keep_alive and client.request_sent and not self.transport.is_closing():
             self.pool.give(self, client.hub.time())

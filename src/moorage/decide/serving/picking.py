@@ -32,7 +32,10 @@ class Picks:
         targets = among.targets
         count = len(targets)
         if count == 1:
-            return targets[0] if targets[0].open_to(now, limit) else None
+            only = targets[0]
+            if not only.aside:
+                return only if only.in_flight < limit else None
+            return only if only.open_to(now, limit) else None
         if count == 0:
             return None
         if key is not None:
@@ -44,7 +47,7 @@ class Picks:
         second = (first + 1 + (turn >> 13) % (count - 1)) % count
         a, b = targets[first], targets[second]
         best = b if b.in_flight < a.in_flight else a
-        if best.open_to(now, limit):
+        if (best.in_flight < limit and not best.aside) or best.open_to(now, limit):
             return best
         open_targets = [t for t in targets if t.open_to(now, limit)]
         return min(open_targets, key=_load) if open_targets else None

@@ -238,6 +238,7 @@ class EndpointState:
     """One endpoint: its route, its targets, its queue, its counts."""
 
     __slots__ = (
+        "called",
         "cold_at",
         "completed",
         "copies",
@@ -247,6 +248,7 @@ class EndpointState:
         "leaving",
         "listed",
         "named",
+        "plain",
         "promised_at",
         "queue",
         "revisions",
@@ -261,6 +263,10 @@ class EndpointState:
 
     def __init__(self, route: RouteSpec) -> None:
         self.route = route
+        self.plain = False
+        """its settings ask for nothing to be read off a request but its name, and for no repeating of a POST"""
+        self.called: frozenset[str] | None = None
+        """the names that a replica goes by; None: any"""
         self.targets: list[TargetState] = []
         self.uniform = True
         self.leaving: list[TargetState] = []
@@ -325,6 +331,8 @@ class EndpointState:
         """Take a new route; targets that stay, or come back, keep their counts and their ejection."""
         known = {_identity(state.spec): state for state in (*self.leaving, *self.targets)}
         self.route = route
+        self.plain = route.limits.affinity == "none" and route.limits.retry != "always"
+        self.called = None if route.model is None else frozenset((route.model, *route.aliases))
         self.listed = True
         self._take_revisions(route)
         targets = [self._kept(known, spec) for spec in route.targets if spec.weight > 0]
