@@ -259,6 +259,7 @@ class ControlLink:
         if self._up or self._hub.router.control_lost_at is None:
             self._hub.log.warning("control.lost", error=f"{type(error).__name__}: {error}")
         self._up = False
+        self._hub.limits.away = True
         self._hub.router.control(False, self._hub.time())
 
     def _found(self) -> None:
@@ -267,4 +268,5 @@ class ControlLink:
             self._reporter.forget()
             self._due.set()
         self._up = True
+        self._hub.limits.away = False
         self._hub.router.control(True, self._hub.time())

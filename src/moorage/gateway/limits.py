@@ -5,8 +5,10 @@ wants and slices of reports. Not here: counting (`spending`), texts and headers 
 (the control plane's). The front end asks `admit` where `active` is set, the hub calls `ended` at each request's end.
 
 A request is admitted by all of its limits or charged to none. One that lacks a share which the ledger may still give
-waits for its answer, for at most two seconds; the report goes out at once. Shares are kept to until `hold_s` less half
-a minute after the report in answer to which they were told, by this process's own clock; then nothing is admitted.
+waits for its answer, for at most two seconds; the report goes out at once. Nobody waits where that cannot help: while
+the control plane is known to be away, and for longer and longer after waits in vain. Shares are kept to until `hold_s`
+less half a minute after the report in answer to which they were told, by this process's own clock; then nothing is
+admitted.
 """
 
 import re
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 WAIT_S: Final = 2.0
 MARGIN_S: Final = 30.0
 """How much earlier than the ledger a gateway lets go of its shares."""
-_DRY_S: Final = 5.0
+_DRY_S: Final = (5.0, 20.0, 60.0)
+"""For how long nobody waits for a limit after one wait in vain, two in a row, and more."""
 _NUDGE_S: Final = 0.25
 """While requests wait, the control plane is asked so often: others give up a share within their next report."""
 _WAITING_MAX: Final = 4096
@@ -68,6 +71,8 @@ class Limits:
     def __init__(self, hub: "Hub") -> None:
         self.active = False
         """whether anything at all is limited"""
+        self.away = False
+        """the control plane was asked and did not answer, so no share is to be had"""
         self.epoch = ""
         """of the ledger whose answer was taken last"""
         self._hub = hub
@@ -179,7 +184,7 @@ class Limits:
             request.rate_lines = limit_answers.admitted(account)
             return None
         short = account.lacking(tokens, now)
-        if len(self._waiting) < _WAITING_MAX and all(limit.more_may_come(_of(limit, tokens), now) for limit in short):
+        if self._may_wait(short, tokens, now):
             self._wait(request, permit)
             return None
         for limit in short:
@@ -213,6 +218,14 @@ class Limits:
         return limit_answers.used_up(last, _of(last, permit.tokens), now)
 
     # --- waiting -------------------------------------------------------------------------------------------------
+
+    def _may_wait(self, short: Sequence[Limit], tokens: int, now: float) -> bool:
+        """Whether the ledger's answer may help one that lacks these."""
+        return (
+            not self.away
+            and len(self._waiting) < _WAITING_MAX
+            and all(limit.more_may_come(_of(limit, tokens), now) for limit in short)
+        )
 
     def _wait(self, request: Limited, permit: Permit) -> None:
         permit.waiting = True
@@ -249,11 +262,13 @@ class Limits:
                 self._waits_no_more(permit)
                 request.rate_lines = limit_answers.admitted(permit.account)
                 request.admitted()
-            elif now - permit.since >= WAIT_S:
+            elif self.away or now - permit.since >= WAIT_S:
                 self._waits_no_more(permit)
                 short = permit.account.lacking(permit.tokens, now)
                 for limit in short:
-                    limit.dry_until = now + _DRY_S
+                    if not self.away and now >= limit.dry_until:
+                        limit.dry_until = now + _DRY_S[min(limit.vain, len(_DRY_S) - 1)]
+                        limit.vain += 1
                     limit.refused += _of(limit, permit.tokens)
                 request.refuse(self._refusal(request, permit, short, now))
 
@@ -265,7 +280,7 @@ class Limits:
         for key, limit in list(self._limits.items()):
             if limit.running or limit.waiting or limit.refused or limit.used(now):
                 limit.used_at = now
-            elif now - limit.used_at > _IDLE_S:
+            elif now - limit.used_at > _IDLE_S and not self.away:  # which could not give it again
                 del self._limits[key]
                 self._accounts.clear()
         for limit in self._limits.values():
@@ -302,7 +317,7 @@ class Limits:
                 continue
             confirm |= told.share < limit.share
             if told.share > limit.share:
-                limit.dry_until = float("-inf")
+                limit.dry_until, limit.vain = float("-inf"), 0
             limit.share = told.share
             if told.limit != limit.most:
                 limit.set_most(told.limit)

@@ -106,6 +106,7 @@ class Limit:
         "subject",
         "told",
         "used_at",
+        "vain",
         "waiting",
         "weighs_tokens",
         "window",
@@ -132,6 +133,8 @@ class Limit:
         self.waiting = 0
         self.dry_until = float("-inf")
         """until then more was asked for in vain: nobody waits for it"""
+        self.vain = 0
+        """waits in vain since its share rose last"""
         self.used_at = now
         """when it was last seen in use, by a report"""
 
@@ -157,7 +160,7 @@ class Limit:
 
     def more_may_come(self, amount: int, now: float) -> bool:
         """Whether waiting for the ledger's answer can help: there is no share yet, or others may give of theirs."""
-        return now >= self.known_until or (self.share < self.most >= amount and now >= self.dry_until)
+        return now >= self.dry_until and (now >= self.known_until or self.share < self.most >= amount)
 
 
 class Account:

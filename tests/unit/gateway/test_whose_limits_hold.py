@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from moorage.decide.serving.routes import Refuse
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.hub import Hub
-from moorage.gateway.limits import Limits
+from moorage.gateway.limits import WAIT_S, Limits
+from moorage.gateway.spending import Permit
+from moorage.gateway.tokens import Tokens
 from moorage.wire.routing import (
     Access,
     Binding,
@@ -106,6 +110,9 @@ def test_a_limit_that_nobody_used_for_long_is_given_back_and_begins_anew(hub: Hu
     first = limits.account("n", "", "").limits[0]
     told(limits, 9, 1000.0)
     hub.time = lambda: 1121.0
+    limits.away = True
+    assert [want.share for want in limits.wants()] == [9], "there is nobody who could give it again"
+    limits.away = False
     assert limits.wants() == ()
     again = limits.account("n", "", "").limits[0]
     assert again is not first
@@ -119,3 +126,63 @@ def test_rules_that_did_not_change_forget_nothing_and_a_limit_that_is_gone_lets_
     limits.configure(Access(number=2), ())
     assert not limits.active
     assert not account.lacking(10**9, 1e9)  # of those that wait for it
+
+
+class Asking:
+    """A request, and what came of it."""
+
+    def __init__(self) -> None:
+        self.permit: Permit | None = None
+        self.status = 0
+        self.tokens: Tokens | None = None
+        self.rate_lines = b""
+        self.came: list[str] = []
+
+    def admitted(self) -> None:
+        self.came.append("admitted")
+
+    def refuse(self, refusal: Refuse) -> None:
+        self.came.append(refusal.code)
+
+
+def ask(limits: Limits) -> tuple[Asking, Refuse | None]:
+    request = Asking()
+    return request, limits.admit(request, limits.account("n", "k-none", "e-1"), 4, [b"{}", b'"max_tokens": 1'])
+
+
+def test_nobody_waits_for_a_share_while_the_control_plane_is_known_to_be_away(limits: Limits) -> None:
+    waiting, refusal = ask(limits)
+    assert refusal is None
+    assert waiting.permit is not None
+    assert waiting.permit.waiting, "it has not said yet how much there is"
+    limits.away = True
+    limits._nudge()
+    assert waiting.came == ["limits_unknown"], "who waited already is told"
+    _, refusal = ask(limits)
+    assert refusal is not None
+    assert refusal.code == "limits_unknown"
+    limits.away = False
+    again, refusal = ask(limits)
+    assert refusal is None
+    told(limits, 9, 1000.0)
+    assert again.came == ["admitted"]
+
+
+def test_after_each_wait_in_vain_nobody_waits_for_longer_until_a_share_rises(hub: Hub, limits: Limits) -> None:
+    now = 1000.0
+    hub.time = lambda: now
+    waits: list[float] = []
+    while now < 1200.0:
+        request, refusal = ask(limits)
+        if refusal is None:
+            waits.append(now)
+            now += WAIT_S
+            limits._nudge()
+            assert request.came == ["limits_unknown"]
+        now += 1.0
+    gaps = [round(after - before) for before, after in pairwise(waits)]
+    assert gaps[0] < gaps[1] < gaps[2]
+    assert max(gaps) < 65
+    told(limits, 9, now)
+    _, refusal = ask(limits)
+    assert refusal is None
