@@ -61,6 +61,7 @@ from moorage.sources.hub import Hub
 from moorage.sources.pins import HubPins
 from moorage.store import open_store
 from moorage.store.store import SqlStore
+from moorage.wire.trust import trusted
 
 log = structlog.get_logger("moorage.server")
 
@@ -145,7 +146,7 @@ async def build(config: ServerConfig) -> Graph:
     leadership = Leadership(store, clock, owner=f"home:{config.home}")
     publisher.usage = UsageIntake(store, clock)
     slices = publisher.slices = Slices(store, clock, leadership, publisher.limits)
-    http, direct = httpx.AsyncClient(timeout=5.0), httpx.AsyncClient(trust_env=False, limits=DIRECT)
+    http, direct = httpx.AsyncClient(timeout=5.0, verify=trusted()), httpx.AsyncClient(trust_env=False, limits=DIRECT)
     relay = LogRelay(clock, lambda: ids.new("Operation"))
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
     copies = DriveRelay(clock, lambda: ids.new("Operation"))

@@ -8,6 +8,7 @@ Here: building the parts out of the settings, and their order at start and end. 
 import asyncio
 import contextlib
 import gc
+import ipaddress
 import secrets
 import socket
 import ssl
@@ -178,7 +179,7 @@ class Gateway:
         clients' names, none of which the control plane uses.
         """
         config, hub = self.config, self.hub
-        if urlsplit(config.server_url).hostname not in ("127.0.0.1", "::1", "localhost"):
+        if not _is_here(urlsplit(config.server_url).hostname or ""):
             return config.advertise or f"{config.scheme}://{self.address}"
         if config.tls_certificate is None:
             return self.address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
@@ -243,6 +244,18 @@ class Gateway:
         """The link never ends by itself; if it does, that is a defect to be seen. Serving goes on."""
         if not task.cancelled() and task.exception() is not None:
             self._log.warning("control.link_died", error=repr(task.exception()))
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine: only its own addresses can be listened at."""
+    if host in ("127.0.0.1", "::1", "localhost"):
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        address = ipaddress.ip_address(host)
+        with socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET) as probe:
+            probe.bind((host, 0))
+            return True
+    return False
 
 
 def calm_collector() -> None:
