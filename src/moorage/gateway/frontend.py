@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from moorage.gateway.upstream import UpstreamConnection
 
 _PIPELINED_BYTES_MAX = 64 * 1024
+_TLS_HELLO: Final = b"\x16"
+"""With which a client begins that means https."""
 _HELD_BODY_BYTES_MAX = 1024 * 1024
 """Of a body whose endpoint is known but whose replica is not; more is left in the kernel's buffers."""
 _IDEMPOTENT: Final = frozenset(("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"))
@@ -151,6 +153,9 @@ class ClientConnection(Intake):
     def _partial_head(self, data: bytes) -> None:
         if self._half_closed:
             self._close()  # the rest of it will not come
+            return
+        if data[:1] == _TLS_HELLO:  # its client waits for ours, and would until the head is late
+            self._refuse_head(BadHead(400, "TLS came where this port speaks plain HTTP: use http://"))
             return
         if not self._buffer and data:
             # Set once a head: a client that sends a byte now and then does not prolong it.

@@ -1,6 +1,7 @@
 """What two parsers could read differently is refused, and every refusal has OpenAI's shape."""
 
 import json
+import ssl
 
 import pytest
 from gateway_rig import ModelServer, Rig, get, post
@@ -209,3 +210,16 @@ async def test_metrics_count_by_endpoint(rig: Rig, server: ModelServer) -> None:
     text = (await rig.ask(get("/metrics"))).body.decode()
     assert 'moorage_gateway_requests_total{namespace="default",endpoint="m",deployment="m",code="2xx"} 3' in text
     assert 'moorage_gateway_in_flight{namespace="default",endpoint="m"} 0' in text
+
+
+async def test_a_client_that_speaks_tls_to_a_plain_port_is_told_at_once(rig: Rig, server: ModelServer) -> None:
+    rig.serve(server)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    hello = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="g")
+    with pytest.raises(ssl.SSLWantReadError):
+        hello.do_handshake()
+    client = await rig.connect()
+    client.send(outgoing.read())
+    answer = await client.answer()
+    assert (answer.status, answer.headers["connection"]) == (400, "close")
+    assert "http://" in answer.error["message"]
