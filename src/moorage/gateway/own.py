@@ -60,6 +60,8 @@ class OwnPaths:
             return self._metrics(head, self.text()) if self.siblings is None else None
         if path.startswith("/moorage/"):
             return self._attribution(head)
+        if self._hub.router.generation is None:  # an empty list would say that there is nothing
+            return _error(503, "not_ready", "no routing table yet")
         shown = head.asks.credential if head.asks is not None and head.asks.credential else None
         if shown is not None and self._hub.keys.of(shown) is None:
             return _error(401, "invalid_api_key", "the key is unknown, revoked or expired")

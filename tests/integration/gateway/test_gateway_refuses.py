@@ -171,7 +171,8 @@ async def test_without_any_table_a_name_is_not_called_unknown(rig: Rig) -> None:
     answer = await rig.ask(post("m"))
     assert answer.status == 503
     assert answer.headers["retry-after"] == "1"
-    assert (await rig.ask(get("/readyz"))).status == 503
+    for path in ("/readyz", "/v1/models", "/v1/models/m"):
+        assert (await rig.ask(get(path))).status == 503
 
 
 async def test_a_refusal_keeps_a_good_connection(rig: Rig, server: ModelServer) -> None:

@@ -106,6 +106,7 @@ def join(env: Any, /, **options: Any) -> None:
 @click.command(
     epilog="\b\nExamples:\n  moor gateway --gateway-port 8421\n"
     "  moor gateway --reload      # new settings, certificate or release; no connection is dropped\n"
+    "  MOORAGE_GATEWAY_WRITE_TIMEOUT_S=90s moor gateway --reload    # `moor config show` lists all settings\n"
     "  moor gateway --service > /etc/systemd/system/moorage-gateway.service"
 )
 @gateway_port
