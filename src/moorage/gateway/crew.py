@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ STARTING = "starting"
 SERVING = "serving"
 ENDING = "ending"
 RETRY_MAX_S = 5.0
+_FAULTS = frozenset(("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT"))
 FORGIVEN_AFTER_S = 60.0
 
 
@@ -165,6 +166,16 @@ def start(order: Order, sockets: Sequence[socket.socket], spare: Sequence[socket
 def retry_delay_s(failures: int) -> float:
     """Seconds before a worker that died is started again, after `failures` earlier ones in a row."""
     return 0.0 if failures == 0 else min(RETRY_MAX_S, 0.25 * 2.0 ** min(failures - 1, 10))
+
+
+def safer(values: Mapping[str, Any], how: str) -> dict[str, Any] | None:
+    """Settings without accelerators, after a worker died of a fault that compiled code may have and Python has not.
+
+    Returns:
+        None where that is no remedy: another end, or they are required or off.
+    """
+    fault = how.removeprefix("killed by ") in _FAULTS
+    return {**values, "accelerators": "off"} if fault and values.get("accelerators", "auto") == "auto" else None
 
 
 def identity() -> dict[str, Any]:

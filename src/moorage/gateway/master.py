@@ -267,7 +267,9 @@ class Master:
         del self._crew[slot]
         if self._stopping:
             return
-        if self._begun:
+        safer = crew.safer(self._values, how)
+        self._values = safer or self._values  # until the next reload
+        if self._begun or safer is not None:
             self._died(slot, how, lived_s=time.monotonic() - worker.since)
         else:
             code, message = worker.failure or (1, f"gateway: a worker process {how} before it served")
@@ -278,7 +280,8 @@ class Master:
         delay_s = crew.retry_delay_s(deaths)
         self._deaths[slot] = deaths + 1
         self._due[slot] = time.monotonic() + delay_s
-        _say("worker.died", "warning", process=str(slot + 1), how=how, again_in_s=delay_s)
+        use = self._values.get("accelerators", "auto")
+        _say("worker.died", "warning", process=str(slot + 1), how=how, again_in_s=delay_s, accelerators=use)
 
     def _fail(self, code: int, message: str) -> None:
         """The gateway could not start."""

@@ -1,6 +1,7 @@
 """A gateway of several processes: replaced under load, killed, counted as one."""
 
 import asyncio
+import functools
 import os
 import signal
 import socket
@@ -185,6 +186,27 @@ async def answer_or_end(client: Client) -> int | None:
         return (await client.answer()).status
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
+
+
+def succeeded(gateway: GatewayProcess, pid: int, listening: int) -> bool:
+    """Whether another one serves in its place."""
+    told = gateway.status()
+    return len(gateway.named("gateway.listening")) > listening and told["workers"] not in ([], [pid])
+
+
+async def test_a_worker_that_dies_of_a_fault_is_followed_by_one_without_accelerators_until_the_next_reload(
+    tmp_path: Path, loaded: ModelServer
+) -> None:
+    async with gateway_process(tmp_path) as gateway:
+        for how in (signal.SIGKILL, signal.SIGSEGV):
+            (pid,), listening = gateway.status()["workers"], len(gateway.named("gateway.listening"))
+            os.kill(pid, how)
+            await until(functools.partial(succeeded, gateway, pid, listening), "its successor serves")
+        assert [each["accelerators"] for each in gateway.named("worker.died")] == ["auto", "off"]
+        assert gateway.named("gateway.listening")[-1]["accelerators"] == []
+        await gateway.reload()
+        first, last = (gateway.named("gateway.listening")[place]["accelerators"] for place in (0, -1))
+        assert first == last
 
 
 async def test_while_a_killed_worker_is_replaced_the_others_accept_what_comes_to_it(
