@@ -114,8 +114,8 @@ def _renew(home: Home, master: Identity, before: dict[str, Any], update: Callabl
             if told.get("error"):
                 raise WaitFailed(
                     f"the gateway goes on as it was, since new processes could not start: {told['error']}",
-                    last={"last_failure": {"log": processes.tail(home.log("gateway"), 5)}},
-                    remedy="mend that, and reload again",
+                    last={},
+                    remedy=f"mend that, and reload again; {home.log('gateway')} has more",
                 )
             return told
         _require_alive(home, master)

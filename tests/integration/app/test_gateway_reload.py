@@ -79,6 +79,8 @@ def test_settings_of_now_are_taken_up_and_bad_ones_leave_all_as_it_was(
     failed = reload(env | nowhere)
     assert failed.returncode != 0
     assert "/nowhere.pem" in failed.stderr
+    assert '"event"' not in failed.stderr, "the log's own lines are for the log"
+    assert str(tmp_path / "logs" / "gateway.log") in failed.stderr
     assert told(tmp_path)["workers"] == after["workers"]
     assert (tmp_path / "run" / "gateway.json").read_text() == config, "the next start is not spoilt either"
 
