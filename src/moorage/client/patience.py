@@ -98,7 +98,8 @@ class PatientTransport:
             raise cause
         if not self._told and now - self._refused_at >= QUIET_S:
             self._told = True
-            self._patience.told(f"waiting for the control plane at {self.base_url}")
+            left = max(1, round(until - now))
+            self._patience.told(f"waiting for the control plane at {self.base_url}, for at most {left} s")
         await self.sleep(AGAIN_S)
 
     async def connect(self, path: str) -> Duplex:
@@ -136,9 +137,10 @@ def is_kept(home: Path | None) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """The start time of a process, in the kernel's ticks; None where it has none."""
+    """The start time of a process, in the kernel's ticks; None where it has none, or is stopped and starts nothing."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    return stat.rpartition(")")[2].split()[19]
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "Tt" else fields[19]

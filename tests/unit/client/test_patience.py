@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -54,7 +57,7 @@ def test_it_is_said_once_and_only_when_it_takes_long():
     assert told == []
     server.back_at = clock.now + 5
     client.deployments.list()
-    assert told == [f"waiting for the control plane at {URL}"]
+    assert told == [f"waiting for the control plane at {URL}, for at most 14 s"]
 
 
 @pytest.mark.parametrize("call", ["list", "stop"])
@@ -104,6 +107,18 @@ def own_start() -> str:
 def test_a_restart_is_expected_where_the_recorded_supervisor_runs(home: Path):
     assert is_kept(home)  # its record may not be written yet
     assert is_kept(record(home, os.getpid(), own_start()))
+
+
+def test_no_restart_is_expected_of_a_supervisor_that_is_stopped_itself(home: Path):
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        assert not is_kept(record(home, child.pid, started))
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_no_restart_is_expected_where_nothing_was_started_or_all_was_stopped(home: Path, tmp_path: Path):
