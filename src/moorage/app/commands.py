@@ -52,6 +52,7 @@ def _up(options: Options, env: Mapping[str, str]) -> int:
 
     settings, as_json = _settings(options, env), options.get("output") == "json"
     home = Home(settings.home)
+    home.require_folder_of(settings.gateway_access_log)
     done = up(home, settings, Progress(quiet=as_json), timeout_s=options["timeout_s"])
     if as_json:
         print(
@@ -130,6 +131,7 @@ def _part(name: str, options: Options, env: Mapping[str, str]) -> int:
     home = Home(settings.home)
     home.make()
     if name == "gateway":
+        home.require_folder_of(settings.gateway_access_log)
         holding.require_free(home.gateway_state)  # before the settings of the one that runs are overwritten
     config = part_configs(home, settings, settings.url)[name]
     if name == "gateway" and not settings.gateway_own["gateway_advertise"]:
@@ -156,6 +158,7 @@ def _gateway(options: Options, env: Mapping[str, str]) -> int:
 
     settings, as_json = _settings(options, env), options.get("output") == "json"
     home, progress = Home(settings.home), Progress(quiet=as_json)
+    home.require_folder_of(settings.gateway_access_log)
     try:
         done = reload(home, settings, progress)
     finally:

@@ -106,6 +106,23 @@ class Home:
                 remedy="set MOORAGE_HOME to a folder that you own",
             ) from cause
 
+    def require_folder_of(self, access_log: Path | None) -> None:
+        """Nothing where an access log can be written: nobody makes folders anywhere else than in the home.
+
+        Raises:
+            InvalidSpec: its folder is not there, or this user may not write in it.
+        """
+        if access_log is None or access_log.parent in (self.root, self.root / "logs"):
+            return
+        folder = access_log.parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            what = "may not be written in by this user" if folder.is_dir() else "is not there"
+            raise InvalidSpec(
+                f"the access log {access_log} cannot be written: the folder {folder} {what}",
+                remedy=f"make the folder, for the user that the gateway runs as (mkdir -p {folder}), or name another "
+                "file with MOORAGE_GATEWAY_ACCESS_LOG",
+            )
+
     def _close_to_others(self) -> None:
         """Take from others what releases before this one let them read."""
         state = self.root / "gateway"

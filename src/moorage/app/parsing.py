@@ -147,6 +147,11 @@ def path(raw: str) -> Path:
     return Path(raw).expanduser().absolute()
 
 
+def log_file(raw: str) -> Path | None:
+    """A path, `~` being the home folder; `off` is no file."""
+    return None if raw in ("", "off") else Path(raw).expanduser()
+
+
 def file(raw: str) -> Path | None:
     """As `path`; nothing is no file."""
     return path(raw) if raw else None

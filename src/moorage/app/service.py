@@ -6,12 +6,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from moorage.app.settings import Settings
+from moorage.app.settings import Settings, variable
 
 _ENDS_S = 15
 """How much longer than `drain_s` the ends of processes may take."""
 _CARRIED = ("MOORAGE_HOME", "MOORAGE_URL", "MOORAGE_GATEWAY")
 """How variables begin that go into the unit; a token is a secret, which anybody may read there."""
+
+_PATHS = ("gateway_access_log", "gateway_tls_certificate", "gateway_tls_key")
 
 
 def gateway_unit(env: Mapping[str, str], settings: Settings) -> str:
@@ -20,6 +22,8 @@ def gateway_unit(env: Mapping[str, str], settings: Settings) -> str:
     command = shlex.quote(str(moor)) if moor.exists() else f"{shlex.quote(sys.executable)} -P -m moorage.cli.main"
     variables = {k: v for k, v in sorted(env.items()) if k.startswith(_CARRIED) and v}
     variables["MOORAGE_HOME"] = str(settings.home)
+    # systemd starts it in another folder than this one
+    variables |= {variable(key): settings.show(key) for key in _PATHS if variable(key) in variables}
     lines = "\n".join(f"Environment={_quoted(f'{name}={value}')}" for name, value in sorted(variables.items()))
     return f"""\
 [Unit]

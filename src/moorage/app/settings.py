@@ -119,6 +119,8 @@ def load(env: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Sett
         if raw is None and key in REMEMBERED:
             raw, sources[key] = _remembered(key, home)
         values[key] = _parse(key, read, default(values) if raw is None else raw, sources[key])
+    if values["gateway_access_log"] is not None:  # a relative one lies in the home, wherever a command is given
+        values["gateway_access_log"] = home / values["gateway_access_log"]
     if (values["gateway_tls_certificate"] is None) != (values["gateway_tls_key"] is None):
         raise InvalidSpec(
             "of MOORAGE_GATEWAY_TLS_CERTIFICATE and MOORAGE_GATEWAY_TLS_KEY only one is set",
@@ -244,7 +246,7 @@ _READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
     "gateway": (lambda v: "127.0.0.1:7421", parsing.address),
     "gateway_allowed_origins": (lambda v: "", parsing.names),
     "gateway_allowed_hosts": (lambda v: "", parsing.names),
-    "gateway_access_log": (lambda v: "off", lambda raw: None if raw in ("", "off") else parsing.path(raw)),
+    "gateway_access_log": (lambda v: "off", parsing.log_file),
     "gateway_processes": (lambda v: "1", parsing.count),
     "gateway_tls_certificate": (lambda v: "", parsing.file),
     "gateway_tls_key": (lambda v: "", parsing.file),
@@ -275,7 +277,7 @@ _ALLOWED: Mapping[str, str] = {
     "gateway": "HOST:PORT, such as 127.0.0.1:7421",
     "gateway_allowed_origins": "origins of web pages with commas between, such as https://chat.example; * is any",
     "gateway_allowed_hosts": "host names with commas between, such as models.example; * is any",
-    "gateway_access_log": "a file, or off",
+    "gateway_access_log": "a file (one without / at its beginning lies in MOORAGE_HOME), or off",
     "gateway_processes": f"1 to {PROCESSES_MAX}: one for each CPU core that the gateway may use",
     "gateway_tls_certificate": "a PEM file: the certificate, then those that lead to its root",
     "gateway_tls_key": "a PEM file: the certificate's private key, without a passphrase",

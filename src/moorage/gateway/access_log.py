@@ -126,7 +126,6 @@ class AccessLog:
             self._shut()
             file = None
         if file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             file = self._file = FileIO(self._path, "a")
         if self._torn:
             batch = b"\n" + batch  # what a full disk took of the last batch may have ended within a line

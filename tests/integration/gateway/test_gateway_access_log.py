@@ -15,6 +15,7 @@ from moorage.gateway.measures import Record
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
     return tmp_path / "logs" / "access.log"
 
 
@@ -100,7 +101,6 @@ async def test_a_disk_that_takes_nothing_costs_lines_and_no_request(tmp_path: Pa
 
 
 def test_a_full_device_costs_lines_and_those_after_it_are_whole(path: Path) -> None:
-    path.parent.mkdir()
     path.symlink_to("/dev/full")
     log = access_log(path)
     log.add(("::1", 5, 0, 0), "GET", "/x", record(1))

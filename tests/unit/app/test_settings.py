@@ -342,3 +342,34 @@ def test_what_a_gateway_finishes_is_waited_for_as_long_as_it_may(tmp_path: Path)
     write_configs(home, settings)
     assert stop_limit_s(home, "gateway") == 605.0
     assert "TimeoutStopSec=615" in gateway_unit({}, settings)
+
+
+def test_a_relative_access_log_lies_in_the_home_wherever_a_command_is_given(tmp_path: Path):
+    env = {"HOME": str(tmp_path), "MOORAGE_GATEWAY_ACCESS_LOG": "logs/access.log"}
+    settings = load(env)
+    assert settings.gateway_access_log == tmp_path / ".moorage" / "logs" / "access.log"
+    assert f"MOORAGE_GATEWAY_ACCESS_LOG={settings.gateway_access_log}" in gateway_unit(env, settings)
+    assert load({**env, "MOORAGE_GATEWAY_ACCESS_LOG": "/var/log/a"}).gateway_access_log == Path("/var/log/a")
+    assert load({**env, "MOORAGE_GATEWAY_ACCESS_LOG": "off"}).gateway_access_log is None
+
+
+def test_paths_in_the_unit_do_not_depend_on_where_it_was_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    env = {
+        "HOME": str(tmp_path),
+        "MOORAGE_GATEWAY_TLS_CERTIFICATE": "gw.pem",
+        "MOORAGE_GATEWAY_TLS_KEY": "~/gw.key",
+    }
+    unit = gateway_unit(env, load(env))
+    assert f'"MOORAGE_GATEWAY_TLS_CERTIFICATE={tmp_path}/gw.pem"' in unit
+    assert "=~" not in unit
+
+
+def test_an_access_log_whose_folder_is_not_there_is_refused_and_nothing_is_made(tmp_path: Path):
+    home = Home(tmp_path / "home")
+    with pytest.raises(InvalidSpec, match="is not there"):
+        home.require_folder_of(tmp_path / "none" / "access.log")
+    assert not (tmp_path / "none").exists()
+    home.require_folder_of(home.root / "logs" / "access.log")  # which `moor up` makes
+    home.require_folder_of(tmp_path / "access.log")
+    home.require_folder_of(None)
