@@ -183,6 +183,23 @@ def test_a_status_is_read_alike(core: native.NativeCore, version: bytes, status:
     both(ResponseReader, [b"HTTP/%b %b\r\nContent-Length: 2\r\n\r\n" % (version, status)], core)
 
 
+@pytest.mark.parametrize("at", [0, 3, 12])
+def test_any_byte_anywhere_in_a_line_is_read_alike(core: native.NativeCore, at: int) -> None:
+    line = b"X-Trace-Of-Ours: 0123456789abcdef0123456789"
+    for place in (at, at + 17, at + 18, len(line)):
+        raws = [b"Host: h\r\n%b%c%b\r\n\r\n" % (line[:place], byte, line[place:]) for byte in range(256)]
+        both(RequestReader, [b"POST /v1/x HTTP/1.1\r\n" + raw for raw in raws], core)
+        both(ResponseReader, [b"HTTP/1.1 200 OK\r\n" + raw for raw in raws], core)
+
+
+@pytest.mark.parametrize("size", [1, 17, 18, 19, 127, 128, 129])
+def test_a_length_and_an_id_of_any_size_are_read_alike(core: native.NativeCore, size: int) -> None:
+    lines = b"Content-Length: %b\r\nX-Request-Id: %b\r\n\r\n"
+    raws = [lines % (b"1" * min(size, 20), b"a" * size), lines % (b"0" * min(size, 20), b"a:" * (size // 2))]
+    both(RequestReader, [b"POST /v1/x HTTP/1.1\r\nHost: h\r\n" + raw for raw in raws], core)
+    both(ResponseReader, [b"HTTP/1.1 200 OK\r\n" + raw for raw in raws], core)
+
+
 def test_no_head_beyond_what_the_judge_let_in_passes(core: native.NativeCore) -> None:
     def judge(hosts: Any, origins: Any) -> None:
         if list(hosts) != [b"h"] or origins not in ([], [b"http://ours"]):
@@ -326,19 +343,15 @@ def test_any_body_is_skimmed_alike(body: bytes) -> None:
         assert (found, False) == pure_model(body)
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from(["model", "a", "b", "é"]),
-        st.recursive(
-            st.text(max_size=5) | st.integers(),
-            lambda inner: (
-                st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["model", "c"]), inner, max_size=3)
-            ),
-        ),
-        max_size=4,
-    ),
-    st.sampled_from([None, 1]),
+WORDS = st.sampled_from(["", "a", "model", '"model"', "é🙂", "\\", "{[,:]}", "\n"])
+NESTED = st.recursive(
+    WORDS | st.integers(0, 9) | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["model", "c"]), inner, max_size=3),
+    max_leaves=6,
 )
+
+
+@given(st.dictionaries(st.sampled_from(["model", "a", "b", "é"]), NESTED, max_size=4), st.sampled_from([None, 1]))
 @settings(max_examples=examples(200))
 def test_documents_are_skimmed_alike(document: dict[str, Any], indent: int | None) -> None:
     body = json.dumps(document, indent=indent, ensure_ascii=False).encode()
