@@ -9,10 +9,11 @@ mapping. Called by `moorage.cli.commands.parts`.
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from moorage.app import disk, joining
+from moorage.app.differing import TAKE_UP, Difference
 from moorage.app.home import Home, part_configs, write_client, write_private
 from moorage.app.processes import PRIVATE_UMASK
 from moorage.app.settings import Settings, load
@@ -63,6 +64,8 @@ def _up(options: Options, env: Mapping[str, str]) -> int:
                     "gateway_url": done.gateway_url,
                     "home": str(home.root),
                     "remembered_addresses": settings.remembered,
+                    "differing_settings": [each.to_wire() for each in done.differs],
+                    "taken_up": done.taken_up,
                 }
             )
         )
@@ -73,10 +76,28 @@ def _up(options: Options, env: Mapping[str, str]) -> int:
         print(f"  state        {home.root}")
         if settings.remembered:
             print("addresses are those of the last time; --port and --gateway-port name others")
+        _tell_differing(done.differs, taken_up=done.taken_up)
         print("try:  moor serve --help   or   moor demo")
     if options.get("foreground"):
         return _stay(home)
     return 0
+
+
+def _tell_differing(differs: Sequence[Difference], *, taken_up: bool) -> None:
+    """What of the settings is not as it was the last time, and what to do about it."""
+    if not differs:
+        return
+    if taken_up:
+        print("started with other settings than the last time, those of this shell and of config.toml:")
+    else:
+        print("what runs goes on with its own settings, which differ from those of this shell and of config.toml:")
+    for each in differs:
+        was, now = ("it had", "has") if taken_up else ("runs with", "now")
+        print(f"  {each.name}  {was} {each.runs}, {now} {each.now}")
+    if not taken_up:
+        for how in dict.fromkeys(TAKE_UP[each.part] for each in differs):
+            parts = " and ".join(dict.fromkeys(each.part for each in differs if TAKE_UP[each.part] == how))
+            print(f"to have the {parts} take up those of now: {how}")
 
 
 def _stay(home: Home) -> int:
@@ -116,9 +137,13 @@ def _down(options: Options, env: Mapping[str, str]) -> int:
 
 
 def _config(options: Options, env: Mapping[str, str]) -> int:
+    from moorage.app.differing import differing
     from moorage.app.showing import effective
 
-    print(json.dumps(effective(load(env), env)))
+    settings = load(env)
+    runs = {each.name: each.runs for each in differing(Home(settings.home), settings)}
+    rows = effective(settings, env)
+    print(json.dumps([row | ({"runs": runs[row["name"]]} if row["name"] in runs else {}) for row in rows]))
     return 0
 
 

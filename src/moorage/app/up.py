@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage.app import disk, ports, processes, readiness
+from moorage.app.differing import Difference, differing
 from moorage.app.home import PARTS, Home, write_configs, write_private
 from moorage.app.parsing import Address
 from moorage.app.processes import Identity
@@ -47,6 +48,10 @@ class Up:
     already: bool
     url: str
     gateway_url: str
+    differs: tuple[Difference, ...] = ()
+    """settings of now that are others than those of the last start"""
+    taken_up: bool = False
+    """whether the parts have them, since they were started by this; else what runs goes on with its own"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +111,9 @@ def up(home: Home, settings: Settings, progress: Progress, *, timeout_s: float) 
     with home.locked("up") as mine:
         if not mine:
             raise Conflict(f"another `moor up` or `moor down` is at work in {home.root}", remedy="let it finish first")
-        sizes = _log_sizes(home)
+        sizes, differs = _log_sizes(home), differing(home, settings)
         running = running_supervisor(home)
+        starts = running is None
         if running is not None:
             settings = _as_running(home, settings)
             attempt = _Attempt(home, running, _deaths(home), sizes)
@@ -126,7 +132,8 @@ def up(home: Home, settings: Settings, progress: Progress, *, timeout_s: float) 
             raise
         finally:
             progress.clear()
-        return Up(already=_mark_ready(home, running, progress), url=settings.api.url, gateway_url=settings.gateway_url)
+        already = _mark_ready(home, running, progress)
+        return Up(already, settings.api.url, settings.gateway_url, differs, taken_up=starts)
 
 
 def down(home: Home, progress: Progress, *, keep: bool) -> bool:

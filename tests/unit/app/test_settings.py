@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from moorage.agent.config import from_mapping
+from moorage.app.differing import differing
 from moorage.app.home import Home, machine_name, part_configs, write_configs
 from moorage.app.joining import reached_from
 from moorage.app.parsing import Address
 from moorage.app.ports import require_apart
 from moorage.app.service import gateway_unit
-from moorage.app.settings import address_of, load
+from moorage.app.settings import Settings, address_of, load
 from moorage.app.showing import effective
 from moorage.app.stopping import stop_limit_s
 from moorage.domain.errors import InvalidSpec
@@ -373,3 +374,41 @@ def test_an_access_log_whose_folder_is_not_there_is_refused_and_nothing_is_made(
     home.require_folder_of(home.root / "logs" / "access.log")  # which `moor up` makes
     home.require_folder_of(tmp_path / "access.log")
     home.require_folder_of(None)
+
+
+def test_settings_that_have_become_others_are_told_with_what_the_parts_were_given(tmp_path: Path):
+    home = Home(tmp_path / ".moorage")
+    plain = {"HOME": str(tmp_path)}
+    given = {"MOORAGE_GATEWAY_PROCESSES": "2", "MOORAGE_AGENT_LABELS": "a=b", "MOORAGE_GATEWAY_DRAIN_S": "9s"}
+    assert differing(home, load(plain)) == ()
+    assert not home.root.exists(), "to ask makes nothing"
+    home.make()
+    write_configs(home, load(plain | given))
+    assert differing(home, load(plain | given)) == ()
+    (log,) = differing(home, load(plain | given | {"MOORAGE_GATEWAY_ACCESS_LOG": "/var/log/a"}))
+    assert (log.name, log.part, log.runs, log.now) == ("MOORAGE_GATEWAY_ACCESS_LOG", "gateway", "none", "/var/log/a")
+    found = {each.name: (each.part, each.runs, each.now, each.source) for each in differing(home, load(plain))}
+    assert found == {
+        "MOORAGE_AGENT_LABELS": ("agent", "a=b", "none", "default"),
+        "MOORAGE_GATEWAY_PROCESSES": ("gateway", "2", "1", "default"),
+        "MOORAGE_GATEWAY_DRAIN_S": ("gateway", "9s", "1m", "default"),
+    }
+
+
+def test_every_setting_of_a_part_is_compared_but_its_addresses(tmp_path: Path):
+    home, settings = Home(tmp_path / ".moorage"), load({"HOME": str(tmp_path)})
+    home.make()
+    write_configs(home, settings)
+    compared = {each.lower().removeprefix("moorage_") for each in _changed_in_every_way(home, settings)}
+    elsewhere = {"home", "api", "gateway", "token", "url", "gateway_advertise"}
+    assert compared == {row["name"].lower().removeprefix("moorage_") for row in settings.to_wire()} - elsewhere
+
+
+def _changed_in_every_way(home: Home, settings: Settings) -> list[str]:
+    for part in ("server", "agent", "gateway"):
+        given = json.loads(home.config(part).read_text())
+        own = {key.removeprefix("gateway_"): 7 for key in settings.gateway_own} if part == "gateway" else {}
+        odd = {"forwarded": True, "accelerators": "off", "gateway_id": "x", "tls_certificate": "x", "tls_key": "x"}
+        given = dict.fromkeys(given, "x") | own | (odd if part == "gateway" else {})
+        home.config(part).write_text(json.dumps(given))
+    return [each.name for each in differing(home, settings)]

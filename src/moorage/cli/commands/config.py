@@ -21,10 +21,21 @@ def config() -> None:
 @config.command(epilog=examples("moor config show", "moor config show -o json"))
 @command
 def show(session: Session) -> None:
-    """Show every setting with its value and its source: a variable, the file, or the default."""
+    """Show every setting with its value and its source: a variable, the file, or the default.
+
+    They are those of this shell and of $MOORAGE_HOME/config.toml, with which `moor up` would start now. Where what was
+    started last has another value, that is shown beside it.
+    """
     rows = _settings(session)
-    columns = (Column("SETTING"), Column("VALUE", flex=True), Column("FROM", flex=True))
-    session.show(rows, lambda: Table(columns, tuple((r["name"], str(r["value"]), r["source"]) for r in rows)))
+    differ = any("runs" in row for row in rows)
+    columns: tuple[Column, ...] = (Column("SETTING"), Column("VALUE", flex=True), Column("FROM", flex=True))
+    columns += (Column("STARTED WITH", flex=True),) if differ else ()
+
+    def cells(row: dict[str, Any]) -> tuple[str, ...]:
+        own = (row["name"], str(row["value"]), row["source"])
+        return (*own, row.get("runs", "")) if differ else own
+
+    session.show(rows, lambda: Table(columns, tuple(map(cells, rows))))
 
 
 def _settings(session: Session) -> list[dict[str, Any]]:

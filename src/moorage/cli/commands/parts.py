@@ -46,8 +46,11 @@ gateway_port = click.option("--gateway-port", type=click.IntRange(1, 65535), hel
 def up(env: Any, /, **options: Any) -> None:
     """Start control plane, agent and gateway on this machine and wait until they answer.
 
-    State lies under $MOORAGE_HOME (~/.moorage). Doing it again changes nothing. A part that dies is started again;
-    model servers outlive all of them.
+    State lies under $MOORAGE_HOME (~/.moorage). A part that dies is started again; model servers outlive all of them.
+
+    Settings are the MOORAGE_… variables of this shell and $MOORAGE_HOME/config.toml. Doing it again changes nothing
+    that runs: it says which settings have become others, and what takes them up. Where nothing runs, it starts with
+    those of now; what must stay so for every shell belongs in config.toml.
     """
     become(env, "up", **options)
 
