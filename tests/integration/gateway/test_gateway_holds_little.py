@@ -36,7 +36,7 @@ async def send_body(client: Client, sent: list[int]) -> None:
         sent.append(PART)
 
 
-@pytest.mark.parametrize("framing", ["length", "chunked"])
+@pytest.mark.parametrize("framing", ["length", pytest.param("chunked", marks=pytest.mark.slow)])
 async def test_an_upload_to_a_slow_replica_is_not_kept(tmp_path: Path, framing: str) -> None:
     gate, got = asyncio.Event(), 0
 
