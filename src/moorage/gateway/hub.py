@@ -220,6 +220,7 @@ class Hub:
 
     def apply(self, generation: Generation, routes: Sequence[RouteSpec], bindings: Sequence[BindingSpec] = ()) -> bool:
         """Take a routing table; False when it is not newer than the one in use."""
+        self.counts.settle()  # as of the table that they ended by
         releases = self.router.apply(generation, routes, self.time(), bindings)
         if releases is None:
             return False

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 BOUNDS_S: Final = GAP_BOUNDS_S
 _BUCKETS: Final = len(BOUNDS_S) + 1
 _NAME_MAX: Final = 200
+_SERVER_ERROR: Final = 5
 _FAILED: Final = frozenset(("cut", "upstream_error"))
 
 
@@ -194,8 +195,9 @@ class Stats:
         first_s: float | None,
         total_s: float,
     ) -> None:
-        """One finished request; times in seconds."""
-        self.statuses[status // 100] += 1
+        """One finished request, here and at its replica's revision; times in seconds."""
+        kind = status // 100
+        self.statuses[kind] += 1
         at_total = bisect_left(BOUNDS_S, total_s)
         self.total[at_total] += 1
         self.total_s += total_s
@@ -219,6 +221,12 @@ class Stats:
             return
         if queued_s > 0.0:
             self.waited += 1
+        traffic = target.revision.traffic
+        traffic.statuses[kind] += 1
+        if outcome == "cut":
+            traffic.cut += 1
+        elif outcome == "client_gone":
+            traffic.client_gone += 1
         replica = self.replicas.get(target)
         if replica is None:
             replica = self.replicas[target] = ReplicaStats()
@@ -228,7 +236,7 @@ class Stats:
         if first_s is not None:
             replica.first[at_first] += 1
             replica.first_s += first_s
-        if status >= 500 or outcome in _FAILED:
+        if kind >= _SERVER_ERROR or outcome in _FAILED:
             replica.errors += 1
 
     def count_tokens(self, tokens: Tokens) -> None:

@@ -36,8 +36,13 @@ def sole_model(body: bytes | bytearray) -> str | None:
     core = native.core
     if core is not None:
         return core.sole_model(body)
-    name = leading_model(body)
-    return None if name is None or names_twice(body) else name
+    found = _LEADING.match(body)
+    if found is None:
+        return None
+    # most bodies have the word once and nothing escaped, which one look tells
+    if (b"\\" in body or body.find(b'"model"', found.end()) >= 0) and names_twice(body):
+        return None
+    return found[1].decode("utf-8", "replace")
 
 
 def names_twice(body: bytes | bytearray) -> bool:
