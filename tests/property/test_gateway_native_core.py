@@ -406,6 +406,18 @@ def test_any_answer_tells_the_same_usage(body: bytes, begin: int) -> None:
         assert found is None or found == told_by_body(tail)
 
 
+@pytest.mark.parametrize("first", ["prompt", "completion"])
+@pytest.mark.parametrize("digits", [1, 11, 12, 13, 14])
+def test_a_number_of_any_size_is_read_alike(core: native.NativeCore, digits: int, first: str) -> None:
+    second = {"prompt": "completion", "completion": "prompt"}[first]
+    for one, other in (("9" * digits, "1"), ("1", "9" * digits), ("0" + "1" * (digits - 1), "1"), ("1.5", "1")):
+        for between in ("", '"total_tokens":1,', f'"total_tokens":{one},', " "):
+            raw = f'{{"usage":{{"{first}_tokens":{one},{between}"{second}_tokens":{other}}}}}'.encode()
+            found = core.usage(raw, Tokens)
+            with in_use(None):
+                assert found is None or found == told_by_body(raw)
+
+
 @pytest.mark.parametrize("with_core", [True, False])
 def test_an_answer_is_looked_at_by_its_ends_only(core: native.NativeCore, with_core: bool) -> None:
     usage = b'"usage": {"prompt_tokens": 9, "completion_tokens": 12}'
