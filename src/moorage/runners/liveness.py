@@ -62,7 +62,9 @@ class LivenessProbe:
             failed += 1
             since = clock.monotonic() if failed == 1 else since
             if failed == live.failures:
-                on_withdrawn(reason("live.failing", n=failed, error=error, status=status, path=live.path))
+                on_withdrawn(
+                    reason("live.failing", n=failed, error=error, status=status, path=live.path, d=live.fail_after_s)
+                )
             if clock.monotonic() - since >= live.fail_after_s:
                 return reason("live.failed", d=live.fail_after_s, error=error, status=status, path=live.path)
 

@@ -134,7 +134,11 @@ class ReadinessCheck:
         if set(expected) <= set(listed):
             return Answer()
         return Answer(
-            reason("ready.wrong_model", expected=", ".join(expected), listed=", ".join(listed)[:500] or "nothing"),
+            reason(
+                "ready.wrong_model",
+                missing=", ".join(dict.fromkeys(name for name in expected if name not in listed)),
+                listed=", ".join(listed)[:500] or "nothing",
+            ),
             final=True,
             patient=True,
         )

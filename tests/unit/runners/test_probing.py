@@ -124,6 +124,7 @@ async def test_a_ready_server_whose_health_has_no_end_is_withdrawn_and_then_give
     told = []
     why = await probing.watch(told.append, lambda: None)
     assert [r.code for r in told] == ["live.failing"]
+    assert told[0].message.endswith("; ended if it goes on for 5m")
     assert (why.code, why.params["error"]) == ("live.failed", "the answer is longer than 64 KiB")
 
 

@@ -91,6 +91,7 @@ async def test_aliases_are_expected_too():
     assert await check(server, model="m", aliases=("alias",)).wait(lambda _: None) is None
     missing = await check(server, model="m", aliases=("other",)).wait(lambda _: None)
     assert missing.code == "ready.wrong_model"
+    assert missing.message.endswith(", but not other")
 
 
 async def test_a_wrong_model_is_final_only_after_some_polls_in_a_row():

@@ -169,10 +169,11 @@ _READINESS = (
     ),
     failed(
         "ready.wrong_model",
-        "Its server lists {listed} and not the expected model {expected}",
-        "expected",
+        "Its server lists {listed}[, but not {missing}][ and not the expected model {expected}]",
         "listed",
-        advice="Make the model id of the spec and the one under which the server serves the model the same.",
+        optional=("missing", "expected"),
+        advice="The server has to list `model.id` and every one of `model.aliases`: start it under these names, or "
+        "take out of the spec what it is not called.",
     ),
     failed(
         "ready.request_failed",
@@ -198,10 +199,12 @@ _READINESS = (
     progress("ready.passed", "Its server is healthy and lists the expected model", optional=("model", "d")),
     failed(
         "live.failing",
-        "{n} probes in a row failed[: {error}]",
+        "{n} probes in a row failed[: {error}][; ended if it goes on for {d:duration}]",
         "n",
-        optional=("error", "status", "path"),
-        advice="Read the server's log; it gets no requests until the probe passes again.",
+        optional=("error", "status", "path", "d"),
+        advice="Read the server's log; it gets no requests until the probe passes again. Once it has failed for "
+        "`runtime.live.fail_after` (5 minutes unless the spec says otherwise) its process is ended, and a deployment "
+        "replaces it.",
     ),
     failed(
         "live.failed",
