@@ -84,17 +84,53 @@ def test_when_the_probe_passes_again_both_say_ready_again() -> None:
     assert world.codes.count("replica.routed") == 2
 
 
-def test_while_another_replica_answers_the_deployment_counts_and_the_replica_says_why() -> None:
+def test_while_another_replica_answers_the_deployment_says_which_hangs_and_the_replica_says_why() -> None:
     world = World()
     world.up(spec(replicas={"min": 2, "max": 2, "initial": 2}))
     first, second = world.replicas
     fail_probes(world, world.worker_of(second))
-    assert message(world.deployment) == "1 of 2 replicas ready"
+    assert message(world.deployment) == f"1 of 2 replicas ready: {second.name}: 3 probes in a row failed: status 500"
     unready = first_unready(world.replicas)
     assert unready is not None
     assert (unready.uid, said(unready)) == (second.uid, "replica.withdrawn")
     assert said(world.replicas[0]) == "replica.ready"
     assert world.replicas[0].uid == first.uid
+
+
+def test_a_history_says_which_replica_died_and_how_until_another_is_ready_in_its_place() -> None:
+    world = World()
+    world.up(spec(replicas={"min": 2, "max": 2, "initial": 2}))
+    second = world.replicas[1]
+    world.exits(world.worker_of(second), 137)
+    world.settle()
+    told = f"1 of 2 replicas ready: {second.name} failed: Exited with code 137"
+    assert message(world.deployment).startswith(told)
+    world.settle()
+    assert message(world.deployment).startswith(told)
+    world.bring_up()
+    assert message(world.deployment) == "2 of 2 replicas ready"
+
+
+def test_a_history_says_how_the_only_replica_died() -> None:
+    world = served()
+    (replica,) = world.replicas
+    world.exits(world.worker, 137)
+    world.settle()
+    assert message(world.deployment).startswith(f"0 of 1 replicas ready: {replica.name} failed: Exited with code 137")
+
+
+def test_no_next_try_is_promised_to_one_that_never_served_and_fails_for_good() -> None:
+    world = World()
+    world.apply(spec(replicas={"min": 2, "max": 2, "initial": 2}))
+    world.settle()
+    world.place()
+    first, second = world.of(Worker)
+    for worker in (first, second):
+        world.starts(worker)
+        world.exits(worker, 1)
+        world.settle()
+    assert "deploy.retry" not in world.codes
+    assert said(world.deployment) == "deploy.failed_fatal"
 
 
 def test_a_replica_that_is_scaled_away_says_that_while_it_drains() -> None:

@@ -101,8 +101,9 @@ def _facts(value: dict[str, Any], now: float, width: int | None) -> list[str]:
     elif value.get("url"):
         facts.append(("url", f"{value['url']}   model {value.get('model')}"))
     facts.append(("age", age(value.get("created_at"), now)))
-    if value.get("crash_looping"):
-        facts.append(("note", "it keeps crashing"))
+    if value.get("crash_looping") and value.get("status") != "failed":
+        crashed = (value.get("last_failure") or {}).get("fail_reason") in (None, "container_crashed")
+        facts.append(("note", "it keeps crashing" if crashed else "each new replica of it fails"))
     if value.get("retry_at"):
         facts.append(("retry at", clock(value["retry_at"])))
     failure = value.get("last_failure") or {}

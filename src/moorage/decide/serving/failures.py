@@ -52,10 +52,20 @@ def count(draft: Draft, snapshot: ServingSnapshot, failures: Sequence[Failure]) 
             not_ready=_not_ready(current, failure),
         )
         serves = isinstance(current, Deployment)
-        if serves and retry_at is not None and draft.row(deployment).status is DeploymentStatus.CREATED:
+        if serves and retry_at is not None and _goes_on(draft, draft.row(deployment)):
             draft.because(deployment, reason("deploy.retry", at=retry_at, n=in_row, last=failure.reason.message))
     if failures:
         _fail_wake(draft, deployment)
+
+
+def _goes_on(draft: Draft, deployment: Deployment) -> bool:
+    """Whether there will be a next try: one that failed fatally and never served fails for good with its last replica,
+    unless that one is ready before.
+    """
+    if deployment.status is not DeploymentStatus.CREATED:
+        return False
+    doomed = deployment.fatal_since_ran and not deployment.initial_scale_reached
+    return not doomed or any(r.routed for r in draft.of(Replica))
 
 
 def _not_ready(counters: Deployment | Revision, failure: Failure) -> tuple[int, ...]:

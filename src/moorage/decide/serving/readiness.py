@@ -66,12 +66,33 @@ def _say_ready(draft: Draft, snapshot: ServingSnapshot, ready: int, replicas: It
     waits = deployment.retry_at is not None and deployment.retry_at > draft.now and not ready
     if deployment.status is not DeploymentStatus.CREATED or deployment.deleting or waits:
         return
-    desired = desired_replicas(deployment)
+    desired, replicas = desired_replicas(deployment), tuple(replicas)
     why = None if ready else first_unready_why(replicas)
     if why is not None:
         draft.because(deployment, reason("deploy.unready", ready=ready, desired=desired, why=why))
     elif ready or deployment.ever_ready or (deployment.reason and deployment.reason.code in PASSING):
-        draft.because(deployment, reason("deploy.ready", ready=ready, desired=desired))
+        lacks = _why_fewer(draft, deployment, replicas) if ready < desired else None
+        draft.because(deployment, reason("deploy.ready", ready=ready, desired=desired, why=lacks))
+
+
+def _why_fewer(draft: Draft, deployment: Deployment, replicas: Iterable[Replica]) -> str | None:
+    """Why it has fewer ready ones than it had: what is said of one that hangs, else how the last one failed.
+
+    That is told from the moment of the failure on until one is ready in its place, or something else is told.
+    """
+    routed: set[int] = set()
+    for replica in replicas:
+        why = dict(replica.routed_why or {})
+        if replica.routed:
+            routed.add(replica.ordinal)
+        elif (why.get("code"), replica.status, replica.stopping) == ("replica.withdrawn", ReplicaStatus.RUNNING, None):
+            return f"{replica.name}: {why['params']['why']}"
+    failure = dict(deployment.last_failure or {})
+    if "name" not in failure or failure["ordinal"] in routed:
+        return None
+    told = f"{failure['name']} failed: {failure['reason']['message']}"
+    current = deployment.reason
+    return told if failure["at"] == draft.now or (current and current.params.get("why") == told) else None
 
 
 def first_unready(replicas: Iterable[Replica]) -> Replica | None:

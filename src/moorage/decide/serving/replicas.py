@@ -268,6 +268,8 @@ def _failed(draft: Draft, deployment: Deployment, replica: Replica, worker: Work
     last = dict(worker.last_failure or {})
     failure = {
         "replica": replica.uid,
+        "name": replica.name,
+        "ordinal": replica.ordinal,
         "fail_reason": str(fail_reason),
         "reason": why.to_wire(),
         "exit_code": worker.exit_code,

@@ -2,7 +2,9 @@
 
 from moorage.domain.catalogue.entry import by_person, failed, progress, waiting
 
-_FIX_AND_APPLY = "Mend what the message names in the spec, `moor delete` the deployment, then `moor apply` it again."
+_FIX_AND_APPLY = (
+    "Mend what the message names in the spec, then `moor delete NAME --yes --wait` and `moor apply -f FILE` again."
+)
 _CAPACITY = "See `moor why` for what its new replicas wait for."
 
 _STATUS = (
@@ -23,7 +25,7 @@ _STATUS = (
     progress("deploy.canary", "{weight} % of the requests go to revision {revision} now", "weight", "revision"),
     progress("deploy.window_over", "Revision {revision} is not held against the one before any more", "revision"),
     progress("deploy.sent_back", "Revision {revision} proved worse than {to}, and is gone back from", "revision", "to"),
-    progress("deploy.ready", "{ready} of {desired} replicas ready", "ready", "desired"),
+    progress("deploy.ready", "{ready} of {desired} replicas ready[: {why}]", "ready", "desired", optional=("why",)),
     waiting(
         "deploy.unready",
         "{ready} of {desired} replicas ready: {why}",
@@ -48,7 +50,7 @@ _STATUS = (
         "Replica {replica} failed for good and no other is left: {reason}",
         "replica",
         "reason",
-        advice="Its exit code and last lines are kept: `moor logs --previous`. " + _FIX_AND_APPLY,
+        advice="What it wrote last is kept: `moor logs NAME`. " + _FIX_AND_APPLY,
     ),
     by_person("deploy.stopped", "Stopped by a person", optional=("by", "text")),
     by_person("deploy.deleting", "Being deleted", optional=("by",)),
@@ -66,7 +68,7 @@ _STATUS = (
         "Its last replica failed[: {last}]; the next try is at {at:time}[ (failures in a row: {n})]",
         "at",
         optional=("n", "last"),
-        advice="See `moor history` and `moor logs --previous` for why they fail; it goes on trying by itself.",
+        advice="See `moor history NAME` and `moor logs NAME` for why they fail; it goes on trying by itself.",
     ),
 )
 

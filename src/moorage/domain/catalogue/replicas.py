@@ -45,7 +45,7 @@ ENTRIES = (
         "Failed ({reason})[: {detail}]",
         "reason",
         optional=("detail", "exit_code", "probe", "fatal"),
-        advice="Its exit code and last lines are kept: `moor logs --previous` shows them.",
+        advice="What it wrote last is kept: `moor logs NAME` of its deployment shows it.",
     ),
     by_person("replica.deleted", "Deleted with its deployment"),
 )
