@@ -40,6 +40,7 @@ MODULES: Final = (
     *(
         f"moorage.gateway.{name}"
         for name in (
+            "access_lines",
             "counting",
             "exchange",
             "fields",

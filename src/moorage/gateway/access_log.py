@@ -1,14 +1,16 @@
 """The access log: one JSON line a request, written off the requests' path.
 
-Here: gathering what is known of an ended request, and a thread that writes batches to a file, rotates it by size and
-begins it anew when somebody moved it (no signal is needed for that). Not here: what ends a request (`exchange`), counts
-(`counting`). Never in a line: keys, bodies, queries, header lines.
+Here: a thread that writes batches of lines to a file, rotates it by size and begins it anew when somebody moved it (no
+signal is needed for that). Not here: what a line says (`access_lines`), what ends a request (`exchange`) and when that
+is told (`counting`, which tells many at once).
 
-A disk that is slow or full costs lines, which are counted, and never a request: the loop only appends to a list.
+A disk that is slow or full costs lines, which are counted, and never a request: the loop only makes lines and appends
+them to a list. A batch is one write to the end of the file, so lines of several processes never stand within each
+other. A line is in the file two seconds after its request's end at the latest, so a process that is killed loses the
+lines of its last two seconds; one that ends writes all of them.
 """
 
 import contextlib
-import json
 import os
 import threading
 import time
@@ -19,9 +21,11 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from moorage.gateway.access_lines import AccessLines
+
 if TYPE_CHECKING:
+    from moorage.gateway.heads import RequestLine
     from moorage.gateway.hub import Log
-    from moorage.gateway.measures import Record
 
 BATCH_BYTES: Final = 64 * 1024
 WAIT_S: Final = 1.0
@@ -29,11 +33,6 @@ _LINE_BYTES: Final = 400
 """About; the thread is woken before its second is over when so many lines lie there that they fill a batch."""
 _WAITING_MAX: Final = 20_000
 """Lines that wait for a disk that does not take them; more are lost."""
-_PATH_MAX: Final = 500
-
-
-_Taken = tuple[float, Any, str, str, "Record"]
-"""when, client's address, method, path, record"""
 
 
 class AccessLog:
@@ -55,7 +54,8 @@ class AccessLog:
         self._keep = keep
         self._log = log
         self._wall = wall
-        self._waiting: deque[_Taken] = deque()
+        self._lines = AccessLines()
+        self._waiting: deque[str] = deque()
         self._wake = threading.Event()
         self._closing = False
         self._failing = False
@@ -69,18 +69,17 @@ class AccessLog:
         """Begin to write."""
         self._thread.start()
 
-    def add(self, peer: Any, method: str, path: str, record: "Record") -> None:
-        """A request ended.
+    def now(self) -> float:
+        """The wall clock, in seconds."""
+        return self._wall()
 
-        Args:
-            peer: address of the client's side, as the socket tells it.
-            path: without its query.
-        """
+    def add(self, at: float, client: str, asked: "RequestLine", record: tuple[Any, ...]) -> None:
+        """A request ended; see `AccessLines.line`."""
         waiting = self._waiting
         if len(waiting) >= _WAITING_MAX:
             self.lost += 1
             return
-        waiting.append((self._wall(), peer, method, path, record))
+        waiting.append(self._lines.line(at, client, asked, record))
         if len(waiting) == BATCH_BYTES // _LINE_BYTES:
             self._wake.set()
 
@@ -107,7 +106,7 @@ class AccessLog:
         if not taken:
             return
         try:
-            self._put("".join(map(_line, taken)).encode("ascii"))
+            self._put("".join(taken).encode("ascii"))
         except OSError as error:
             self.lost += len(taken)
             self._torn = True
@@ -163,26 +162,3 @@ class AccessLog:
         if file is not None:
             with contextlib.suppress(OSError):
                 file.close()
-
-
-def _line(taken: _Taken) -> str:
-    """One line. What is not known is left out."""
-    at, peer, method, path, record = taken
-    told = record.to_wire().model_dump(exclude_none=True)
-    told["id"] = told.pop("request_id")
-    for name in ("queued_ms", "ttft_ms", "total_ms"):
-        if name in told:
-            told[name] = round(told[name], 3)
-    if not told["endpoint"]:
-        del told["endpoint"]
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
-    first = {"time": f"{stamp}.{int(at * 1000) % 1000:03d}Z", "id": told.pop("id"), "client": _client(peer)}
-    line = {**first, "method": method, "path": path[:_PATH_MAX], **told}
-    return json.dumps({k: v for k, v in line.items() if v != ""}, separators=(",", ":")) + "\n"
-
-
-def _client(peer: Any) -> str:
-    """`host:port`; an address of a Unix socket is none."""
-    if isinstance(peer, tuple) and len(peer) >= 2:
-        return f"[{peer[0]}]:{peer[1]}" if ":" in str(peer[0]) else f"{peer[0]}:{peer[1]}"
-    return ""

@@ -36,6 +36,7 @@ class Link:
         "_reading_paused",
         "_stall_s",
         "_writing_paused",
+        "address",
         "deadline",
         "first_at",
         "head",
@@ -52,6 +53,8 @@ class Link:
         self.upstream: UpstreamConnection | None = None
         self.voice: HeldStream | None = None
         """while the answer is a stream that began before there was one"""
+        self.address = ""
+        """as the access log tells it; empty until that asks"""
         self.deadline = inf
         self.first_at = 0.0
         """when the answer began; 0: not yet"""

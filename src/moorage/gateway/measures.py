@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from moorage.decide.serving.routes import Generation, TargetSpec, TargetState
+from moorage.gateway.outcomes import Refused
 from moorage.gateway.tokens import GAP_BOUNDS_S, Tokens
 from moorage.wire.routing import RequestRecord
 
@@ -44,7 +45,7 @@ class Record(NamedTuple):
 
     def to_wire(self) -> RequestRecord:
         """As the API gives it."""
-        target = self.target
+        target, why = self.target, self.outcome if isinstance(self.outcome, Refused) else None
         return RequestRecord(
             request_id=self.request_id.decode("ascii"),
             endpoint=self.endpoint[:_NAME_MAX],
@@ -59,7 +60,9 @@ class Record(NamedTuple):
             total_ms=_ms(self.total_s),
             status=self.status or None,
             bytes=self.bytes,
-            outcome=self.outcome,
+            outcome=str(self.outcome),
+            error=why.error if why is not None else None,
+            model=(why.model or None) if why is not None else None,
             tokens=self.tokens.to_wire() if self.tokens is not None else None,
             key=self.key,
             retried=self.retried or None,

@@ -228,6 +228,7 @@ class Gateway:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._link
             await self._control.goodbye()
+        self.hub.counts.settle()
         if self.hub.counts.access is not None:
             await asyncio.to_thread(self.hub.counts.access.close)
         self._log.info("gateway.stopped", gateway=self.config.gateway_id)

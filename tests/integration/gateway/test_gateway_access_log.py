@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from gateway_rig import ModelServer, QuietLog, Rig, get, post, running_gateway, until
 
+from moorage.gateway.access_lines import address_of
 from moorage.gateway.access_log import AccessLog
 from moorage.gateway.config import GatewayConfig
+from moorage.gateway.heads import RequestLine
 from moorage.gateway.measures import Record
 
 
@@ -36,6 +38,10 @@ def record(number: int) -> Record:
 def access_log(path: Path, **settings: Any) -> AccessLog:
     values = {"bytes_max": 1 << 20, "keep": 2, "log": QuietLog(), "wall": lambda: 1_800_000_000.5, **settings}
     return AccessLog(path, **values)
+
+
+def add(log: AccessLog, number: int, peer: Any = None) -> None:
+    log.add(log.now(), address_of(peer), RequestLine("GET", "/x", 3, (), False), record(number))
 
 
 async def test_each_request_is_one_line_that_says_who_what_where_and_how_long(
@@ -103,11 +109,11 @@ async def test_a_disk_that_takes_nothing_costs_lines_and_no_request(tmp_path: Pa
 def test_a_full_device_costs_lines_and_those_after_it_are_whole(path: Path) -> None:
     path.symlink_to("/dev/full")
     log = access_log(path)
-    log.add(("::1", 5, 0, 0), "GET", "/x", record(1))
+    add(log, 1, ("::1", 5, 0, 0))
     log.write()
     assert log.lost == 1
     path.unlink()
-    log.add(("::1", 5, 0, 0), "GET", "/x", record(2))
+    add(log, 2, ("::1", 5, 0, 0))
     log.write()
     assert [line["id"] for line in lines(path)] == ["id-2"]
     assert lines(path)[0]["client"] == "[::1]:5"
@@ -117,7 +123,7 @@ def test_a_full_device_costs_lines_and_those_after_it_are_whole(path: Path) -> N
 def test_at_its_size_a_file_is_put_aside_and_so_many_are_kept(path: Path) -> None:
     log = access_log(path, bytes_max=300)
     for number in range(12):
-        log.add(None, "GET", "/x", record(number))
+        add(log, number)
         log.write()
     kept = sorted(file.name for file in path.parent.iterdir())
     assert set(kept) - {"access.log"} == {"access.log.1", "access.log.2"}
@@ -128,10 +134,10 @@ def test_at_its_size_a_file_is_put_aside_and_so_many_are_kept(path: Path) -> Non
 
 def test_a_file_that_was_moved_away_is_begun_anew(path: Path) -> None:
     log = access_log(path)
-    log.add(None, "GET", "/x", record(1))
+    add(log, 1)
     log.write()
     path.rename(path.with_name("moved"))
-    log.add(None, "GET", "/x", record(2))
+    add(log, 2)
     log.write()
     assert [line["id"] for line in lines(path)] == ["id-2"]
     assert [line["id"] for line in lines(path.with_name("moved"))] == ["id-1"]
@@ -140,7 +146,7 @@ def test_a_file_that_was_moved_away_is_begun_anew(path: Path) -> None:
 def test_more_lines_than_a_slow_disk_leaves_room_for_are_lost_and_counted(path: Path) -> None:
     log = access_log(path)
     for number in range(20_003):
-        log.add(None, "GET", "/x", record(number))
+        add(log, number)
     assert log.lost == 3
 
 
