@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from moorage.decide.serving.binding import BindingState
 from moorage.decide.serving.routes import EndpointState, Generation, RevisionState, TargetState
+from moorage.gateway.access_lines import address_of
 from moorage.gateway.access_log import AccessLog
+from moorage.gateway.heads import RequestLine
 from moorage.gateway.measures import Record, Ring, Stats, running_record
 from moorage.gateway.tokens import Stream, told_by_body
 from moorage.gateway.watching import compare
@@ -32,12 +34,14 @@ class Counts:
         records_max: how many ended requests are remembered.
     """
 
-    __slots__ = ("_bound", "_fresh", "_ring", "_stats", "_time", "access", "unrouted")
+    __slots__ = ("_asked", "_bound", "_fresh", "_ring", "_stats", "_time", "access", "unrouted")
 
     def __init__(self, time: Callable[[], float], records_max: int) -> None:
         self.unrouted = 0
         self.access: AccessLog | None = None
         self._fresh: list[tuple[Any, ...]] = []
+        self._asked: list[tuple[str, RequestLine]] = []
+        """of the same requests, who asked and for what; only where that is logged"""
         self._ring = Ring(records_max)
         self._stats: dict[EndpointState, Stats] = {}
         self._bound: dict[tuple[BindingState, EndpointState], Stats] = {}
@@ -121,15 +125,18 @@ class Counts:
             client.retried,
         )
         self._fresh.append(record)
-        if len(self._fresh) >= _FRESH_MAX or self.access is not None:
+        if self.access is not None:
+            self._asked.append(_asked_by(client))
+        if len(self._fresh) >= _FRESH_MAX:
             self.settle()
-            if self.access is not None:
-                self._log(client, self._ring.last())
 
     def settle(self) -> None:
         """Count what ended since the last time."""
         fresh, self._fresh = self._fresh, []
         add = self._ring.add
+        access, at = self.access, 0
+        asked, self._asked = self._asked, []
+        ahead_s = 0.0 if access is None or not fresh else access.now() - self._time()
         stats, name, named = Stats(), "", ""
         last: EndpointState | None = None
         last_binding: BindingState | None = None
@@ -170,7 +177,12 @@ class Counts:
             number = 0 if generation is None else generation.number
             spec = None if target is None else target.spec
             times = (queued_s, first_s, total_s)
-            add((id_, named, name, number, spec, *times, status, size, outcome, tokens, key or None, retried))
+            record = (id_, named, name, number, spec, *times, status, size, outcome, tokens, key or None, retried)
+            add(record)
+            if access is not None:
+                client, line = asked[at]
+                at += 1
+                access.add(ahead_s + now, client, line, record)
 
     def refused(self, client: "Exchange", outcome: str, generation: Generation | None) -> None:
         """A request ended before its endpoint was known."""
@@ -182,13 +194,7 @@ class Counts:
         record = (client.request_id, "", "", number, None, None, None, taken_s, *told)
         self._ring.add(record)
         if self.access is not None:
-            self._log(client, record)
-
-    def _log(self, client: "Exchange", record: tuple[Any, ...]) -> None:
-        assert self.access is not None
-        line = client.head.line
-        peer = client.transport.get_extra_info("peername")
-        self.access.add(peer, line.method, line.path, Record._make(record))
+            self.access.add(self.access.now(), *_asked_by(client), record)
 
     # --- with each table -----------------------------------------------------------------------------------------
 
@@ -216,6 +222,13 @@ class Counts:
             return stats
         which = (binding, endpoint)
         return self._bound.get(which) or self._bound.setdefault(which, Stats())
+
+
+def _asked_by(client: "Exchange") -> tuple[str, RequestLine]:
+    """Its address, asked for once a connection, and its request line."""
+    if not client.address:
+        client.address = address_of(client.transport.get_extra_info("peername"))
+    return client.address, client.head.line
 
 
 def _compare(client: "Exchange", revision: RevisionState, outcome: str, now: float) -> None:
