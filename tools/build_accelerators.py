@@ -221,7 +221,6 @@ def _translated(package: Path, work: Path) -> list[Extension]:
             found = mypycify(
                 [f"--config-file={config}", f"--cache-dir={CACHE}", *files],
                 multi_file=True,
-                include_runtime_files=True,
                 group_name=LIBRARY[COMPILED].removesuffix("__mypyc"),
                 target_dir=str(work),
             )
