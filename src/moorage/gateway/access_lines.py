@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from moorage.decide.serving.routes import TargetSpec
 from moorage.gateway.heads import RequestLine
+from moorage.gateway.outcomes import Refused
 from moorage.gateway.tokens import Tokens
 
 _PATH_MAX: Final = 500
@@ -89,7 +90,7 @@ class AccessLines:
         return (
             f'{{"time":"{self._stamp}.{int(at * 1000.0) % 1000:03d}Z","id":{_quoted(id_.decode("ascii"))}{said}'
             f'{parts.route}{times},"total_ms":{whole}{code},"bytes":{size}{shown}{parts.last}{used}{again}'
-            f',"outcome":"{outcome}"}}\n'
+            f',"outcome":"{outcome}"{"" if type(outcome) is str else _why(outcome)}}}\n'
         )
 
     def _remember(self, which: tuple[str, str, str, str, str], target: TargetSpec | None, generation: int) -> _Parts:
@@ -120,6 +121,10 @@ def address_of(peer: Any) -> str:
     if isinstance(peer, tuple) and len(peer) >= 2:
         return f"[{peer[0]}]:{peer[1]}" if ":" in str(peer[0]) else f"{peer[0]}:{peer[1]}"
     return ""
+
+
+def _why(outcome: Refused) -> str:
+    return _fields([("error", outcome.error), ("model", outcome.model)])
 
 
 def _fields(told: list[tuple[str, str]]) -> str:

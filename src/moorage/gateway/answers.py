@@ -8,6 +8,9 @@ import json
 from http import HTTPStatus
 from math import ceil
 
+_ASKED_WRONGLY = frozenset((501, 505))
+"""A method or a version of HTTP that nobody has, which the client chose."""
+
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -17,7 +20,7 @@ def error_type(status: int) -> str:
         return "rate_limit_error"
     if status in (401, 403):
         return "authentication_error"
-    return "invalid_request_error" if status < 500 else "server_error"
+    return "invalid_request_error" if status < 500 or status in _ASKED_WRONGLY else "server_error"
 
 
 def error_body(status: int, code: str, message: str) -> bytes:

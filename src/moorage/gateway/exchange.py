@@ -16,6 +16,7 @@ from moorage.gateway import answers
 from moorage.gateway.framing import ChunkCounter
 from moorage.gateway.heads import ResponseHead
 from moorage.gateway.link import Link
+from moorage.gateway.outcomes import Refused
 from moorage.gateway.phases import BODY, IDLE, LINGER, SENT, TUNNEL
 from moorage.gateway.spending import Permit
 from moorage.gateway.tokens import Stream, Tokens, tail_of
@@ -38,6 +39,7 @@ class Exchange(Link):
         "_out_payload",
         "_unframed",
         "affinity",
+        "asked",
         "binding",
         "copy",
         "endpoint",
@@ -90,6 +92,8 @@ class Exchange(Link):
         """the endpoint that people made by which the request came, if it did"""
         self.affinity: bytes | None = None
         """what it has in common with others of its kind, where the endpoint keeps those together"""
+        self.asked = ""
+        """the name that it asked for, once no endpoint goes by it"""
         self.held = False
         self.status = 0
         self.sent_bytes = 0
@@ -199,7 +203,8 @@ class Exchange(Link):
         body = answers.error_body(refusal.status, refusal.code, refusal.message)
         self._drop_upstream()
         self.status = refusal.status
-        self._count(outcome)
+        self._count(Refused(outcome, refusal.code, self.asked))
+        self.asked = ""
         if self.voice is not None:
             self.voice.refuse(body)
             return

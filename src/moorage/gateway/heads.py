@@ -8,6 +8,7 @@ line and its lines mean.
 
 import re
 from typing import Final, Generic, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 import httptools
 
@@ -246,13 +247,13 @@ def _forwards(method: bytes, target: bytes) -> tuple[int, tuple[Forward, ...]]:
     # Either NAME or NAMESPACE/NAME; which one, the table decides.
     parts = target[len(b"/endpoints/") :].split(b"/", 2)
     first, mark, query = parts[0].partition(b"?")
-    name = first.decode("latin-1")
+    name = unquote(first.decode("latin-1"))
     rest = b"/".join(parts[1:]) + mark + query
     forwards = [Forward(name, b"%b /%b HTTP/1.1\r\n" % (method, rest))]
     if len(parts) > 1:
         second, mark, query = parts[1].partition(b"?")
         rest = b"/".join(parts[2:]) + mark + query
-        forwards.append(Forward(f"{name}/{second.decode('latin-1')}", b"%b /%b HTTP/1.1\r\n" % (method, rest)))
+        forwards.append(Forward(f"{name}/{unquote(second.decode('latin-1'))}", b"%b /%b HTTP/1.1\r\n" % (method, rest)))
     return ENDPOINT, tuple(forwards)
 
 

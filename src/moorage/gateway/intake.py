@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from moorage.decide.serving.routes import EndpointState, Refuse
 from moorage.gateway import answers
+from moorage.gateway.explaining import nameless
+from moorage.gateway.fields import value_of
 from moorage.gateway.framing import ChunkCounter, FramingError
 from moorage.gateway.heads import ENDPOINT, MODEL, OWN, RequestHead, RequestLine
 from moorage.gateway.naming import HOW, Finder, WholeFinder, form_finder, in_query, with_query
@@ -117,7 +119,8 @@ class Intake(Switching):
                 self._forward = forward.line
                 self._choose(self._find(forward.name), body)
                 return
-        self.refuse(router.unknown(line.forwards[0].name))
+        self.asked = line.forwards[0].name
+        self.refuse(router.unknown(self.asked))
 
     def _find(self, name: str) -> EndpointState | None:
         """The endpoint called so, or one that answers for it; None when the request was refused."""
@@ -126,8 +129,9 @@ class Intake(Switching):
         if endpoint is not None:
             return endpoint
         self.binding = router.bound(name)
-        drawn = router.unknown(name[:200]) if self.binding is None else self.binding.draw()
+        drawn = router.unknown(name) if self.binding is None else self.binding.draw()
         if type(drawn) is Refuse:
+            self.asked = name
             self.refuse(drawn)
             return None
         assert isinstance(drawn, EndpointState)
@@ -241,7 +245,7 @@ class Intake(Switching):
             finder: what found it; None: it leads.
         """
         if type(found) is not str:
-            self._named_in_query(body)
+            self._named_in_query(body, payload)
             return
         endpoint = self.hub.router.find(found) or self._find(found)
         if endpoint is None:
@@ -251,11 +255,14 @@ class Intake(Switching):
             body = self._rewrite(model, body, payload, finder)
         self._decide(endpoint, body)
 
-    def _named_in_query(self, body: bytes) -> None:
+    def _named_in_query(self, body: bytes, payload: bytes | bytearray = b"") -> None:
         names = in_query(self._forward)
-        if len(names) != 1:
-            code, said = ("model_twice", "more than one `model`") if names else ("model_missing", "no `model`")
-            self.refuse(Refuse(400, code, f"the request has {said}; {HOW}"))
+        if not names:
+            kind = value_of(self.head.lines, b"content-type") or b""
+            self.refuse(nameless(kind, bytes(payload), whole=self._phase == SENT))
+            return
+        if len(names) > 1:
+            self.refuse(Refuse(400, "model_twice", f"the request has more than one `model`; {HOW}"))
             return
         endpoint = self._find(names[0])
         if endpoint is None:

@@ -83,13 +83,14 @@ class OwnPaths:
             made = [b for b in router.bindings() if opens(b.spec.namespace, b.spec.name)]
             models = [_model(endpoint) for endpoint in own] + [_entry(binding.public_id) for binding in made]
             return _json({"object": "list", "data": sorted(models, key=lambda model: str(model["id"]))})
-        name = path.removeprefix("/v1/models/")
+        name = unquote(path.removeprefix("/v1/models/"))
         endpoint = router.find(name)
         binding = router.bound(name) if endpoint is None else None
         if binding is not None and opens(binding.spec.namespace, binding.spec.name):
             return _json(_entry(binding.public_id))
         if endpoint is None or not _is_listed(endpoint) or not opens(endpoint.route.namespace, endpoint.route.name):
-            return _error(404, "model_not_found", f"The model `{name}` does not exist or you do not have access to it.")
+            unknown = router.unknown(name)
+            return _error(unknown.status, unknown.code, unknown.message)
         return _json(_model(endpoint))
 
     async def ask(self, head: RequestHead, send: Callable[[int, str, bytes], None]) -> None:

@@ -339,3 +339,7 @@ class RequestRecord(Message):
     outcome: str | None = None
     """ok, refused, cut (the replica died in the middle), client_gone or upstream_error; of one that has not ended:
     held (it waits) or in_flight"""
+    error: str | None = None
+    """code of the error that the gateway answered in place of a model server"""
+    model: str | None = None
+    """the name that was asked for, where no endpoint goes by it; at most 200 characters"""

@@ -87,6 +87,13 @@ async def test_what_names_nothing_is_told_every_way_to_name_it(rig: Rig, server:
     assert not server.seen
 
 
+async def test_a_slash_in_a_name_may_be_escaped_in_a_path(rig: Rig, server: ModelServer) -> None:
+    served(rig, server)
+    assert json.loads((await rig.ask(get("/v1/models/default%2Fm"))).body)["id"] == "m"
+    assert (await rig.ask(get("/endpoints/default%2Fm/v1/x%2Fy"))).status == 200
+    assert server.seen[0].path == "/v1/x%2Fy"
+
+
 async def test_a_body_that_is_no_json_may_be_named_in_the_query(rig: Rig, server: ModelServer) -> None:
     served(rig, server)
     assert (await rig.ask(form(b"RIFF....", "audio/wav", "/v1/audio/x?model=m"))).status == 200

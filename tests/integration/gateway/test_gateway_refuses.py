@@ -94,25 +94,56 @@ async def test_bad_requests_get_a_fitting_status(
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "says"),
     [
-        b"",
-        b"[]",
-        b"{}",
-        b'{"model": 3}',
-        b'{"model": {"model": "m"}}',
-        b'{"a": {"model": "m"}}',
-        b"not json",
-        b'"model"',
-        b'{"model"',
-        b'{"model": null, "x": "m"}',
+        (b"", "the request has no `model`"),
+        (b"[]", "the body is no JSON object"),
+        (b"{}", "the request has no `model`"),
+        (b'{"model": 3}', "`model` is a number, not a string"),
+        (b'{"model": {"model": "m"}}', "`model` is an object, not a string"),
+        (b'{"a": {"model": "m"}}', "the request has no `model`"),
+        (b"not json", "the body is not valid JSON at byte 0: "),
+        (b'"model"', "the body is no JSON object"),
+        (b'{"model"', "the body is not valid JSON at byte 8: "),
+        (b'{"model":alpha', "the body is not valid JSON at byte 9: "),
+        (b'{"a":"\xc3\xa9", "b": x}', "the body is not valid JSON at byte 16: "),
+        (b'{"a":"\xff"}', "the body is not valid JSON: what stands at byte 6 is not UTF-8"),
+        (b'{"model": null, "x": "m"}', "`model` is null, not a string"),
+        (b'{"a": 1, "model": "' + b"m" * 2000 + b'"}', "`model` is longer than 1024 bytes"),
+        (b"[" * 100_000, "the request has no `model`"),
     ],
 )
-async def test_a_body_without_a_model_name_is_a_clear_error(rig: Rig, server: ModelServer, body: bytes) -> None:
+async def test_a_body_without_a_model_name_is_a_clear_error(
+    rig: Rig, server: ModelServer, body: bytes, says: str
+) -> None:
     rig.serve(server)
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     answer = await rig.ask(head + body)
-    assert (answer.status, answer.error["code"]) == (400, "model_missing")
+    code = "model_missing" if says.startswith("the request") else "invalid_body"
+    assert (answer.status, answer.error["code"]) == (400, code)
+    assert answer.error["message"].startswith(says)
+
+
+async def test_json_that_is_sent_as_a_form_is_told_so(rig: Rig, server: ModelServer) -> None:
+    rig.serve(server)
+    answer = await rig.ask(post("m", extra="Content-Type: application/x-www-form-urlencoded\r\n"))
+    assert answer.error["code"] == "invalid_body"
+    assert answer.error["message"] == (
+        "the body is a form (Content-Type: application/x-www-form-urlencoded), not JSON: "
+        "send Content-Type: application/json"
+    )
+
+
+async def test_a_name_is_not_told_back_at_any_length(rig: Rig, server: ModelServer) -> None:
+    rig.serve(server)
+    answer = await rig.ask(post("n" * 1000))
+    assert answer.status == 404
+    assert answer.error["message"].startswith(f"The model `{'n' * 200}…` does not exist")
+
+
+async def test_a_method_that_nobody_has_is_the_clients_fault(rig: Rig, server: ModelServer) -> None:
+    answer = await rig.ask(b"BREW / HTTP/1.1\r\nHost: g\r\n\r\n")
+    assert (answer.status, answer.error["type"]) == (501, "invalid_request_error")
 
 
 TWICE = [

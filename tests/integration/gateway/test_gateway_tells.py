@@ -175,6 +175,7 @@ async def test_a_refused_request_is_told_of_too(rig: Rig, server: ModelServer) -
     refused = await rig.ask(post(model="nobody"))
     found = await record(rig, refused.headers["x-request-id"])
     assert (found["outcome"], found["status"]) == ("refused", 404)
+    assert (found["error"], found["model"]) == ("model_not_found", "nobody")
     assert "replica" not in found
     assert words(found).splitlines()[1:3] == ["outcome     refused", "status      404"]
     assert "endpoint" not in words(found)

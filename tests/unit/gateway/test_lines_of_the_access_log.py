@@ -11,6 +11,7 @@ from moorage.decide.serving.routes import TargetSpec
 from moorage.gateway.access_lines import AccessLines, address_of
 from moorage.gateway.heads import RequestLine
 from moorage.gateway.measures import Record
+from moorage.gateway.outcomes import Refused
 from moorage.gateway.tokens import Tokens
 
 AT = 1_800_000_000.5
@@ -39,7 +40,8 @@ records = st.builds(
     total_s=st.floats(min_value=0.0, max_value=5_000.0),
     status=st.sampled_from((0, 200, 404, 503)),
     bytes=st.integers(0, 10**12),
-    outcome=st.sampled_from(("ok", "refused", "cut", "client_gone", "upstream_error")),
+    outcome=st.sampled_from(("ok", "refused", "cut", "client_gone", "upstream_error"))
+    | st.builds(Refused, st.sampled_from(("refused", "upstream_error")), names, st.text(max_size=250)),
     tokens=st.none() | st.builds(Tokens, counts, counts, st.booleans()),
     key=st.none() | names,
     retried=st.integers(0, 1),

@@ -12,6 +12,8 @@ KINDS = ("request", *GETTABLE)
 _TOLD = (
     "request_id",
     "outcome",
+    "error",
+    "model",
     "status",
     "endpoint",
     "deployment",

@@ -6,12 +6,15 @@ Not here: when (`routing`).
 from moorage.decide.serving import estimates
 from moorage.decide.serving.routes import EndpointState, Refuse
 
+_NAME_SHOWN = 200
+
 NOT_LOADED = Refuse(503, "not_ready", "this gateway has no routing table yet; retry shortly", 1.0)
 
 
 def not_found(name: str) -> Refuse:
     """A name that the table does not have; it lists nothing, since other names may not be yours."""
-    return Refuse(404, "model_not_found", f"The model `{name}` does not exist or you do not have access to it.")
+    shown = name if len(name) <= _NAME_SHOWN else name[:_NAME_SHOWN] + "…"
+    return Refuse(404, "model_not_found", f"The model `{shown}` does not exist or you do not have access to it.")
 
 
 def leads_nowhere(name: str) -> Refuse:
