@@ -12,9 +12,9 @@ KINDS = ("request", *GETTABLE)
 _TOLD = (
     "request_id",
     "outcome",
+    "status",
     "error",
     "model",
-    "status",
     "endpoint",
     "deployment",
     "key",
