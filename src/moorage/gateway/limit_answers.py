@@ -63,11 +63,16 @@ def _duration(seconds: float) -> bytes:
     return b"%dm%ds" % divmod(whole, 60) if whole >= 60 else b"%ds" % whole
 
 
-def too_large(limit: Limit, tokens: int) -> tuple[Refuse, bytes]:
-    """A request that never fits, and a line that keeps clients from repeating it."""
+def too_large(limit: Limit, tokens: int, assumed: int) -> tuple[Refuse, bytes]:
+    """A request that never fits, and a line that keeps clients from repeating it.
+
+    Args:
+        assumed: of `tokens`, those of an answer to which the request sets no bound; 0: it sets one.
+    """
+    why = f" ({assumed} of them assumed for its answer, as it sets no max_tokens)" if assumed else ""
     message = (
-        f"this request may cost {tokens} tokens, and the limit of {_whose(limit)} is {limit.most} tokens per minute; "
-        "send less, or a lower max_tokens"
+        f"this request may cost {tokens} tokens{why}, and the limit of {_whose(limit)} is {limit.most} tokens per "
+        f"minute; {'give a max_tokens, or send less' if assumed else 'send less, or a lower max_tokens'}"
     )
     return Refuse(429, "rate_limit_exceeded", message), _NO_RETRY
 
@@ -75,7 +80,9 @@ def too_large(limit: Limit, tokens: int) -> tuple[Refuse, bytes]:
 def used_up(limit: Limit, amount: int, now: float) -> Refuse:
     """A limit that admits no more now."""
     words = _WORDS.get(limit.resource, "requests per minute")
-    message = f"the limit of {_whose(limit)}, {limit.most} {words}, is used up"
+    left = limit.left if limit.weighs_tokens else 0
+    said = f"has {left} left now, and this request may cost {amount}" if left else "is used up"
+    message = f"the limit of {_whose(limit)}, {limit.most} {words}, {said}"
     return Refuse(429, "rate_limit_exceeded", message, retry_in_s(limit, amount, now))
 
 

@@ -173,10 +173,11 @@ class Limits:
         prompt = tokens = 0
         if account.tokens:
             prompt = prompt_tokens(length if length >= 0 else sum(map(len, body)))
-            tokens = prompt + (_most_tokens(body) or account.usual)
+            most = _most_tokens(body)
+            tokens = prompt + (most or account.usual)
             for limit in account.tokens:
                 if tokens > limit.most:
-                    refusal, request.rate_lines = limit_answers.too_large(limit, tokens)
+                    refusal, request.rate_lines = limit_answers.too_large(limit, tokens, 0 if most else account.usual)
                     return refusal
         permit = Permit(account, tokens, prompt, now)
         if permit.take(now):

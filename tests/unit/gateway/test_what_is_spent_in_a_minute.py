@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from moorage.gateway.limit_answers import too_large, used_up
 from moorage.gateway.spending import IN_FLIGHT, REQUESTS, TOKENS, Account, Limit, Permit, Window, prompt_tokens
 from moorage.gateway.tokens import Tokens
 
@@ -117,3 +118,20 @@ def test_nothing_is_admitted_once_the_share_is_too_old() -> None:
 )
 def test_usage_that_is_half_told_takes_the_prompts_estimate(told: Tokens | None, usage: tuple[int, int] | None) -> None:
     assert Permit(Account(()), 125, prompt_tokens(100), 0.0).usage(told) == usage
+
+
+def test_a_request_that_can_never_fit_is_told_what_was_assumed_of_it_and_what_to_send() -> None:
+    bare, _ = too_large(limit(TOKENS, 100), 271, 256)
+    assert "271 tokens (256 of them assumed for its answer, as it sets no max_tokens)" in bare.message
+    assert bare.message.endswith("; give a max_tokens, or send less")
+    bound, _ = too_large(limit(TOKENS, 100), 271, 0)
+    assert "assumed" not in bound.message
+    assert bound.message.endswith("; send less, or a lower max_tokens")
+
+
+def test_a_limit_of_which_something_is_left_is_not_called_used_up() -> None:
+    tokens = limit(TOKENS, 100)
+    Account((tokens,)).take(78, 1000.0)
+    assert used_up(tokens, 50, 1000.0).message.endswith("has 22 left now, and this request may cost 50")
+    Account((tokens,)).take(22, 1000.0)
+    assert used_up(tokens, 50, 1000.0).message.endswith("is used up")
