@@ -54,6 +54,7 @@ MODULES: Final = (
             "link",
             "measures",
             "naming",
+            "rewriting",
             "shapes",
             "skim",
             "spending",

@@ -16,8 +16,8 @@ from moorage.gateway.framing import ChunkCounter, FramingError
 from moorage.gateway.heads import ENDPOINT, MODEL, OWN, RequestHead, RequestLine
 from moorage.gateway.naming import HOW, Finder, WholeFinder, form_finder, in_query, with_query
 from moorage.gateway.phases import BODY, SENT
-from moorage.gateway.rewriting import longer_by, replaced
-from moorage.gateway.skim import ModelSkimmer, Skimmed, leading_model, names_twice
+from moorage.gateway.rewriting import longer_by, replaced, respelled
+from moorage.gateway.skim import ModelSkimmer, Skimmed, leading_model, names_twice, sole_model
 from moorage.gateway.switching import Switching
 
 if TYPE_CHECKING:
@@ -169,9 +169,11 @@ class Intake(Switching):
     def _skim(self, body: bytes) -> None:
         """Look for the model's name in what has come of the body."""
         if self._phase == SENT and self._counter is None and self._finder is None:
-            found = leading_model(body) or ModelSkimmer().feed(body, True)
-            if len(body) > WHOLE_BODY_BYTES_MAX or not names_twice(body):
-                self._named(found, body, body, None)
+            name = sole_model(body) if len(body) <= WHOLE_BODY_BYTES_MAX else None
+            if name is not None:
+                self._named(name, body, body, None)
+            elif len(body) > WHOLE_BODY_BYTES_MAX or not names_twice(body):
+                self._named(leading_model(body) or ModelSkimmer().feed(body, True), body, body, None)
             else:
                 self._refuse_twice()
             return
@@ -274,10 +276,7 @@ class Intake(Switching):
 
     def _rewrite(self, model: str, body: bytes, payload: bytes | bytearray, finder: Finder | None) -> bytes:
         """The replica's own name in place of the one that was found; what is not pending of it."""
-        if finder is None:
-            finder = ModelSkimmer()
-            finder.feed(payload, True)
-        data = replaced(payload, finder, model)
+        data = respelled(payload, model) if finder is None else replaced(payload, finder, model)
         if self._counter is None:
             self.head = longer_by(self.head, len(data) - len(payload))
         else:

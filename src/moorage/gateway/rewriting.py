@@ -9,11 +9,27 @@ as a chunk of its own and the rest is passed on untouched.
 """
 
 import re
+from typing import Final
 
 from moorage.gateway.heads import RequestHead
 from moorage.gateway.naming import Finder
+from moorage.gateway.skim import ModelSkimmer, leading_span, within_string
 
 _LENGTH_LINE = re.compile(rb"(?i)(\A|\r\n)(content-length:[ \t]*)[0-9]+[ \t]*(?=\r\n)")
+_BEGIN: Final = b"content-l"
+_REST: Final = b"ength: "
+_LINE_END: Final = 0x0A
+_new = tuple.__new__
+
+
+def respelled(body: bytes | bytearray, model: str) -> bytes:
+    """The bytes of a whole JSON body, which names a model, with another one."""
+    span = leading_span(body)
+    if span is None:
+        finder = ModelSkimmer()
+        finder.feed(body, True)
+        span = finder.start, finder.end
+    return b"".join((body[: span[0]], within_string(model), body[span[1] :]))
 
 
 def replaced(body: bytes | bytearray, finder: Finder, model: str) -> bytes:
@@ -23,6 +39,13 @@ def replaced(body: bytes | bytearray, finder: Finder, model: str) -> bytes:
 
 def longer_by(head: RequestHead, difference: int) -> RequestHead:
     """The head of a body that became longer by so many bytes (shorter, where negative)."""
-    length = head.length + difference
-    lines = _LENGTH_LINE.sub(rb"\g<1>\g<2>%d" % length, head.lines, count=1)
-    return head._replace(lines=lines, length=length)
+    line, lines, before, keep_alive, expects_continue, request_id, revision, asks = head
+    length = before + difference
+    at = lines.find(b"%b%d\r\n" % (_REST, before))
+    start = at - len(_BEGIN)
+    if start >= 0 and lines[start:at].lower() == _BEGIN and (start == 0 or lines[start - 1] == _LINE_END):
+        at += len(_REST)
+        lines = b"%b%d%b" % (lines[:at], length, lines[lines.index(b"\r", at) :])
+    else:  # as hardly anybody writes it
+        lines = _LENGTH_LINE.sub(rb"\g<1>\g<2>%d" % length, lines, count=1)
+    return _new(RequestHead, (line, lines, length, keep_alive, expects_continue, request_id, revision, asks))

@@ -31,6 +31,19 @@ def leading_model(body: bytes | bytearray) -> str | None:
     return str(found[1], "utf-8", "replace") if found else None
 
 
+def leading_span(body: bytes | bytearray) -> tuple[int, int] | None:
+    """Where the name stands that `leading_model` tells."""
+    found = _LEADING.match(body)
+    return None if found is None else found.span(1)
+
+
+def within_string(text: str) -> bytes:
+    """A text as it stands between the quotes of a JSON string."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return text.encode("ascii")
+    return json.dumps(text).encode("ascii")[1:-1]
+
+
 def sole_model(body: bytes | bytearray) -> str | None:
     """The name of a whole body that surely has one top-level `model`; None: `ModelSkimmer` and `names_twice` tell."""
     core = native.core
@@ -102,7 +115,7 @@ class ModelSkimmer:
 
     def written(self, model: str) -> bytes:
         """Another model, as it has to stand between `start` and `end`."""
-        return json.dumps(model).encode()[1:-1]
+        return within_string(model)
 
     def _scan(self, body: bytes | bytearray) -> str | Skimmed:
         size = len(body)
