@@ -137,8 +137,8 @@ class AsyncClient:
         return str(described["info"]["version"])
 
     async def history(self, name: str, *, namespace: str | None = None) -> Items:
-        """Every change of the deployment, run or endpoint of that name, or the worker or replica of that uid."""
-        own = (self.endpoints, self.workers, self.replicas)
+        """Every change of the deployment, run, endpoint or key of that name, or the worker or replica of that uid."""
+        own = (self.endpoints, self.workers, self.replicas, self.keys)
         found: Items = await self._first(name, lambda of: of.history(name, namespace=namespace), *own)
         return found
 

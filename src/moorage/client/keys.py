@@ -31,6 +31,10 @@ class AsyncKeys:
         answer: Json = await self._session.get(self._session.path("keys", name, namespace=namespace))
         return answer
 
+    async def history(self, name: str, *, namespace: str | None = None) -> Items:
+        """Everything that was set about it, oldest first, with why and by whom; also of a deleted one."""
+        return await self._session.all(self._session.path("keys", name, "history", namespace=namespace))
+
     async def usage(
         self,
         name: str,

@@ -73,6 +73,21 @@ async def test_a_revoked_key_stays_revoked_and_takes_no_limits(world: World) -> 
     assert codes == ["key.issued", "key.limited", "key.revoked"]
 
 
+async def test_a_key_s_history_says_why_also_once_it_is_deleted(world: World) -> None:
+    await world.admin.ask("POST", KEYS, body={"name": "app"})
+    await world.admin.ask("POST", f"{KEYS}/app/revoke", body={"text": "leaked"})
+    told = (await world.admin.ask("GET", f"{KEYS}/app/history")).json["items"]
+    assert [(item["reason"]["code"], item["to"]) for item in told] == [
+        ("key.issued", "active"),
+        ("key.revoked", "revoked"),
+    ]
+    assert told[-1]["reason"]["message"] == "Revoked: leaked"
+    await world.admin.ask("DELETE", f"{KEYS}/app")
+    gone = (await world.admin.ask("GET", f"{KEYS}/app/history")).json["items"]
+    assert [item["reason"]["code"] for item in gone] == ["key.issued", "key.revoked", "key.deleted"]
+    assert (await world.admin.ask("GET", f"{KEYS}/nobody/history")).status == 404
+
+
 async def test_what_no_key_can_have_is_refused(world: World) -> None:
     for body in ({"limits": {"in_flight": 0}}, {"expires_in_s": -1}, {"endpoint": ["x"]}, {"name": "No Name"}):
         assert (await create(world, **body)).status == 422

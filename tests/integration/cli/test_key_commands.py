@@ -88,6 +88,28 @@ def test_keys_are_listed_revoked_and_deleted(api: StubApi, capsys: pytest.Captur
     ]
 
 
+def test_an_active_key_is_deleted_only_when_somebody_agreed(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers[f"GET {KEYS}/app"] = (200, key(**told(3, g1=3)))
+    api.answers[f"DELETE {KEYS}/app"] = (200, {"kind": "Key", "id": "key-1", "deleted": True})
+    assert main(["keys", "delete", "app", "--no-wait"], api.env) == 2
+    said = capsys.readouterr().err
+    assert "app is active" in said
+    assert "say --yes" in said
+    assert not api.sent("DELETE")
+    assert main(["keys", "delete", "app", "--yes", "--no-wait"], api.env) == 0
+    assert api.sent("DELETE")
+
+
+def test_a_key_s_history_says_why_it_was_revoked(api: StubApi, capsys: pytest.CaptureFixture[str]) -> None:
+    revoked = {"code": "key.revoked", "class": "by_person", "message": "Revoked: leaked", "params": {"text": "leaked"}}
+    change = {"kind": "step", "at": "2026-01-01T00:00:00Z", "from": "active", "to": "revoked", "reason": revoked}
+    api.answers[f"GET {KEYS}/app/history"] = (200, {"items": [change], "next": None})
+    assert main(["keys", "history", "app"], api.env) == 0
+    shown = capsys.readouterr().out
+    assert "active → revoked" in shown
+    assert "Revoked: leaked" in shown
+
+
 def test_a_revoked_key_names_the_gateways_that_may_still_let_it_in(
     api: StubApi, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,8 +7,11 @@ from fastapi import APIRouter, Query, Request, Response
 from moorage.api.bodies import described, read
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
+from moorage.api.queries import After, HistoryLimit
+from moorage.control.reading import HISTORY_MAX
 from moorage.control.used import span_of
 from moorage.domain.ids import check_name
+from moorage.domain.nouns import Key as ClientKey
 from moorage.wire.key import KeyBody, KeyChange, RevokeBody
 
 router = APIRouter(prefix="/namespaces/{ns}/keys", tags=["keys"])
@@ -40,6 +43,14 @@ async def create_key(ns: Namespace, request: Request, deps: Deps, actor: Actor, 
 async def get_key(ns: Namespace, name: str, deps: Deps) -> Response:
     """One of them; never its text."""
     return json_response(await deps.client_keys.get(ns, name))
+
+
+@router.get("/{name}/history")
+async def key_history(
+    ns: Namespace, name: str, deps: Deps, after: After = None, limit: HistoryLimit = HISTORY_MAX
+) -> Response:
+    """Everything that was set about it, oldest first, and by whom; also once it is deleted."""
+    return json_response(await deps.reader.history(ClientKey, ns, name, after=after, limit=limit))
 
 
 @router.get("/{name}/usage")

@@ -101,11 +101,11 @@ def agreed(
     for name, plan in zip(names, plans, strict=True):
         click.echo(touches(name, plan), err=not dry_run)
     if not dry_run:
-        _ask(names)
+        ask_whether_to_delete(names)
     return not dry_run
 
 
-def _ask(names: tuple[str, ...]) -> None:
+def ask_whether_to_delete(names: tuple[str, ...]) -> None:
     """Ask whether these are to be deleted.
 
     Raises:

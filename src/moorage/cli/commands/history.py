@@ -23,7 +23,10 @@ WIDE = 150
 @click.option("--all", "everything", is_flag=True, help="Also the changes of its replicas, runs and workers.")
 @command
 def history(session: Session, name: str, lines: int | None, everything: bool) -> None:
-    """Show every change of a deployment (with its rollouts), run, endpoint or worker, oldest first, also once gone."""
+    """Show every change of a deployment (with its rollouts), run, endpoint, key or worker, oldest first.
+
+    Also of one that is gone.
+    """
     changes = list(session.client.history(name))
     own = changes if everything else [c for c in changes if _is_about(c, name) or _is_of_rollouts(c)]
     shown = own[-lines:] if lines else own
@@ -89,5 +92,5 @@ def _is_of_rollouts(change: Mapping[str, Any]) -> bool:
 
 def _is_about(change: Mapping[str, Any], name: str) -> bool:
     thing = change.get("object") or {}
-    named = thing.get("kind") in ("Deployment", "Run", "Endpoint") and thing.get("name") == name
+    named = thing.get("kind") in ("Deployment", "Run", "Endpoint", "Key") and thing.get("name") == name
     return named or thing.get("id") == name

@@ -1,11 +1,13 @@
 """`keys`: what clients of endpoints show. A key's text is printed once, by the command that makes it."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
+from moorage.cli import rows
+from moorage.cli.commands.ending import ask_whether_to_delete
+from moorage.cli.commands.key_usage import day_of, first_day, usage_table
 from moorage.cli.output import Column, Table, print_value
 from moorage.cli.session import Session, command, duration, examples, timeout_option
 from moorage.cli.times import age, seconds, span
@@ -21,17 +23,6 @@ LIMITS: Mapping[str, str] = {
 }
 """What a key may be limited in."""
 
-USED = (
-    ("REQUESTS", "requests"),
-    ("ANSWERED", "answered"),
-    ("REFUSED", "refused"),
-    ("FAILED", "failed"),
-    ("GONE", "client_gone"),
-    ("INPUT", "input_tokens"),
-    ("OUTPUT", "output_tokens"),
-)
-"""Columns of usage and the API's fields."""
-
 USED_DAYS = 7
 IN_USE_WITHIN_S = 10.0
 
@@ -43,6 +34,7 @@ IN_USE_WITHIN_S = 10.0
         "moor keys limit app --tokens-per-minute 20000",
         "moor keys usage app --since 7d",
         "moor keys revoke app --text 'it was in a log'",
+        "moor keys history app",
         "moor keys delete app",
     )
 )
@@ -103,7 +95,7 @@ def create(
 def list_all(session: Session) -> None:
     """Every key of the namespace: what it opens, its limits, how long it lasts, and what it was used for this week."""
     now = session.now()
-    found = session.client.keys.list(used_from=_day(now - (USED_DAYS - 1) * 86_400))
+    found = session.client.keys.list(used_from=day_of(now - (USED_DAYS - 1) * 86_400))
     names = ("NAME", "STATE", "BEGINS WITH", "ENDPOINTS", "LIMITS", "EXPIRES", "REQUESTS 7d", "TOKENS 7d", "AGE")
     columns = tuple(
         Column(name, flex=name == "LIMITS", right=name.endswith("7d"), minor=name in ("BEGINS WITH", "AGE"))
@@ -195,7 +187,7 @@ def usage(session: Session, *, name: str, since: str, until: str | None, endpoin
     """
     bucket = "total" if total else "day"
     ask = session.client.keys.usage
-    found = ask(name, since=_since(since, session.now()), until=until, bucket=bucket, endpoint=endpoint)
+    found = ask(name, since=first_day(since, session.now()), until=until, bucket=bucket, endpoint=endpoint)
     session.show(found, lambda: usage_table(found))
     counted = found["total"]["counted_tokens"]
     if session.human and counted:
@@ -204,6 +196,16 @@ def usage(session: Session, *, name: str, since: str, until: str | None, endpoin
             'have clients send stream_options {"include_usage": true}',
             err=True,
         )
+
+
+@keys.command("history", epilog=examples("moor keys history app", "moor keys history app -o json"))
+@click.argument("name")
+@command
+def history(session: Session, name: str) -> None:
+    """Show everything that was set about a key, when and why, oldest first; also once it is deleted."""
+    changes = list(session.client.keys.history(name))
+    lines = tuple(rows.change_line(change, with_object=False) for change in changes)
+    session.show(changes, lambda: Table(rows.HISTORY, lines, "no changes"))
 
 
 @keys.command(
@@ -231,40 +233,30 @@ def revoke(session: Session, *, names: tuple[str, ...], text: str | None, wait: 
     session.show_text(ended, lambda: "\n".join(_revoked(key, session.now(), waited=wait) for key in ended))
 
 
-@keys.command("delete", epilog=examples("moor keys delete app", "moor keys delete app --no-wait"))
+@keys.command("delete", epilog=examples("moor keys delete app", "moor keys delete app --yes --no-wait"))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--wait/--no-wait", default=True, help="Revoke first, and wait as that does.", show_default=True)
 @timeout_option("60s")
 @command
-def delete(session: Session, *, names: tuple[str, ...], wait: bool, timeout_s: float) -> None:
-    """Forget keys: they open nothing any more, and their names are free again. Their usage is kept, under their ids."""
+def delete(session: Session, *, names: tuple[str, ...], yes: bool, wait: bool, timeout_s: float) -> None:
+    """Forget keys: they open nothing any more, and their names are free again. Their usage is kept, under their ids.
+
+    Asks first where one is active still: it cannot be brought back.
+    """
     keys, told = session.client.keys, []
-    for name in names:
-        key = keys.get(name)
+    found = {name: keys.get(name) for name in names}
+    active = tuple(name for name, key in found.items() if key["state"] == "active")
+    if active and not yes:
+        click.echo("\n".join(f"{name} is active: opens {_opens(found[name])}" for name in active), err=True)
+        ask_whether_to_delete(names)
+    for name, key in found.items():
         if wait and key["state"] == "active":
             keys.revoke(name)
             told.append(_revoked(_refused_everywhere(session, name, timeout_s), session.now(), waited=True))
         told.append(f"{name}: deleted; its usage is told by  moor keys usage {key['id']}")
     gone = [keys.delete(name) for name in names]
     session.show_text(gone, lambda: "\n".join(told))
-
-
-def usage_table(found: Mapping[str, Any]) -> Table:
-    """Lines of a Usage object, and the sum of them where they are several."""
-    by_day = found["bucket"] == "day"
-    titles = (*(("DAY",) if by_day else ()), "ENDPOINT", *(title for title, _ in USED))
-    lines = [
-        (*((item["day"],) if by_day else ()), item["endpoint"], *(f"{item[field]:,}" for _, field in USED))
-        for item in found["items"]
-    ]
-    if len(lines) > 1:
-        blank = ("",) if by_day else ()
-        lines.append(("total", *blank, *(f"{found['total'][field]:,}" for _, field in USED)))
-    name = found["key"] or found["key_id"]
-    empty = f"{name} was not used from {found['from']} to {found['to']}"
-    numbers = {title for title, _ in USED}
-    columns = tuple(Column(title, right=title in numbers, minor=title == "GONE") for title in titles)
-    return Table(columns, tuple(lines), empty)
 
 
 def _refused_everywhere(session: Session, name: str, timeout_s: float | None) -> Any:
@@ -355,28 +347,6 @@ def _line(key: Mapping[str, Any], now: float) -> tuple[str, ...]:
         ("-", "-") if used is None else (f"{used['requests']:,}", f"{used['input_tokens'] + used['output_tokens']:,}")
     )
     return key["name"], key["state"], key["hint"], opens, _limits(key), ends, *sums, age(key["created_at"], now)
-
-
-def _since(text: str, now: float) -> str:
-    """The first day that is meant.
-
-    Raises:
-        InvalidSpec: it is neither a day nor how long back.
-    """
-    from moorage.domain.units import parse_duration
-
-    if text.count("-") == 2:
-        return text
-    try:
-        return _day(now - parse_duration(text))
-    except (InvalidSpec, ValueError, OverflowError):
-        raise InvalidSpec(
-            f"--since {text} is neither a day nor how long back", remedy="write 2026-01-31, 7d or 12h"
-        ) from None
-
-
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def _opens(key: Mapping[str, Any]) -> str:
