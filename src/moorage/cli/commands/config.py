@@ -3,14 +3,19 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from moorage._version import VERSION
-from moorage.cli.output import Column, Table
+from moorage.cli.layout import GAP
+from moorage.cli.output import Column, Table, terminal_width
 from moorage.cli.session import Session, command, examples
 from moorage.domain.errors import InvalidSpec, MoorageError
+
+NOTHING = "-"
+"""An empty value."""
 
 
 @click.group()
@@ -27,15 +32,39 @@ def show(session: Session) -> None:
     started last has another value, that is shown beside it.
     """
     rows = _settings(session)
+    session.show(rows, lambda: settings_table(rows, terminal_width()))
+
+
+def settings_table(rows: Sequence[Mapping[str, Any]], width: int | None) -> Table:
+    """Settings as people read them: an empty value is a dash, so that nothing else is taken for it.
+
+    Where there is no room for their sources beside them, those that are not the default stand below their row.
+
+    Args:
+        width: columns there are; None where nothing needs to fit.
+    """
     differ = any("runs" in row for row in rows)
-    columns: tuple[Column, ...] = (Column("SETTING"), Column("VALUE", flex=True), Column("FROM", flex=True))
-    columns += (Column("STARTED WITH", flex=True),) if differ else ()
-
-    def cells(row: dict[str, Any]) -> tuple[str, ...]:
-        own = (row["name"], str(row["value"]), row["source"])
-        return (*own, row.get("runs", "")) if differ else own
-
-    session.show(rows, lambda: Table(columns, tuple(map(cells, rows))))
+    cells = [
+        (row["name"], str(row["value"]) or NOTHING, row["source"], (row["runs"] or NOTHING) if "runs" in row else "")
+        for row in rows
+    ]
+    heads = ("SETTING", "VALUE", "FROM", "STARTED WITH")
+    many = 4 if differ else 3
+    room = sum(max(len(line[i]) for line in (heads, *cells)) + GAP for i in range(many)) - GAP
+    if width is None or room <= width:
+        return Table(tuple(Column(head) for head in heads[:many]), tuple(cell[:many] for cell in cells))
+    columns = [Column("SETTING"), Column("VALUE"), Column("FROM, where it is not the default", flex=True)]
+    columns += [Column("STARTED WITH, where that is another value", flex=True)] if differ else []
+    lines = [
+        (
+            name,
+            value,
+            "" if source == "default" else f"from {source}",
+            f"started with {runs}" if runs else "",
+        )[: len(columns)]
+        for name, value, source, runs in cells
+    ]
+    return Table(tuple(columns), tuple(lines))
 
 
 def _settings(session: Session) -> list[dict[str, Any]]:
