@@ -10,6 +10,8 @@ from moorage.gateway.spending import IN_FLIGHT, TOKENS, Account, Limit
 _WORDS: Final = {IN_FLIGHT: "requests at once", TOKENS: "tokens per minute"}
 _NO_RETRY: Final = b"x-should-retry: false\r\n"
 """What OpenAI's clients ask before they repeat a request."""
+_RESET_REQUESTS: Final = b"\r\nx-ratelimit-reset-requests: 1m1s\r\n"
+_RESET_TOKENS: Final = b"\r\nx-ratelimit-reset-tokens: 1m1s\r\n"
 _UNKNOWN_RETRY_S: Final = 5.0
 _RETRY_S_MAX: Final = 60.0
 """More is not believed by OpenAI's clients, and no window is longer but for the second that it is late."""
@@ -23,15 +25,17 @@ def admitted(account: Account) -> bytes:
     `limit` is that of all gateways together; `remaining` is what this one still admits; `reset` is when nothing would
     be counted any more, which is a whole window after a charge.
     """
-    found = b""
     requests, tokens = account.requests, account.tokens
-    if requests:
-        limit = requests[0] if len(requests) == 1 else _narrowest(requests)
-        found = b"%b%d\r\nx-ratelimit-reset-requests: 1m1s\r\n" % (limit.told, limit.left)
-    if tokens:
-        limit = tokens[0] if len(tokens) == 1 else _narrowest(tokens)
-        found += b"%b%d\r\nx-ratelimit-reset-tokens: 1m1s\r\n" % (limit.told, limit.left)
-    return found
+    if not requests and not tokens:
+        return b""
+    if not tokens:
+        limit = _narrowest(requests)
+        return b"%b%d%b" % (limit.told, limit.left, _RESET_REQUESTS)
+    other = _narrowest(tokens)
+    if not requests:
+        return b"%b%d%b" % (other.told, other.left, _RESET_TOKENS)
+    limit = _narrowest(requests)
+    return b"%b%d%b%b%d%b" % (limit.told, limit.left, _RESET_REQUESTS, other.told, other.left, _RESET_TOKENS)
 
 
 def lines(account: Account, now: float) -> bytes:
@@ -51,9 +55,12 @@ def _of(limits: Sequence[Limit], word: bytes, now: float) -> bytes:
 
 def _narrowest(limits: Sequence[Limit]) -> Limit:
     best = limits[0]
-    for limit in limits:
-        if limit.left < best.left:
-            best = limit
+    if len(limits) > 1:
+        least = best.left
+        for limit in limits:
+            left = limit.left
+            if left < least:
+                best, least = limit, left
     return best
 
 

@@ -172,7 +172,7 @@ class Limits:
         now = self._hub.time()
         prompt = tokens = 0
         if account.tokens:
-            prompt = prompt_tokens(length if length >= 0 else sum(map(len, body)))
+            prompt = prompt_tokens(length if length >= 0 else sum([len(part) for part in body]))
             most = _most_tokens(body)
             tokens = prompt + (most or account.usual)
             for limit in account.tokens:
@@ -180,7 +180,7 @@ class Limits:
                     refusal, request.rate_lines = limit_answers.too_large(limit, tokens, 0 if most else account.usual)
                     return refusal
         permit = Permit(account, tokens, prompt, now)
-        if permit.take(now):
+        if account.take(tokens, now):
             request.permit = permit
             request.rate_lines = limit_answers.admitted(account)
             return None

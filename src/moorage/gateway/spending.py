@@ -27,64 +27,63 @@ _PROMPT_BYTES_PER_TOKEN: Final = 4
 class Window:
     """Amounts of the last 60 seconds, by whole seconds. Times are monotonic seconds."""
 
-    __slots__ = ("_amounts", "_newest", "_oldest", "total")
+    __slots__ = ("amounts", "newest", "oldest", "total")
 
     def __init__(self) -> None:
-        self._amounts: list[int] = [0] * _SLOTS
-        self._oldest = 0
-        self._newest = 0
+        self.amounts: list[int] = [0] * _SLOTS
+        self.oldest = 0
+        """the second before which nothing is kept any more"""
+        self.newest = 0
         self.total = 0
 
     def used(self, now: float) -> int:
         """How much was added within the last 60 seconds, up to one second more."""
         oldest = int(now) - (_KEPT_S - 1)
-        if oldest > self._oldest:
-            self._forget(oldest)
+        if oldest > self.oldest:
+            self.forget(oldest)
         return self.total
 
-    def _forget(self, oldest: int) -> None:
-        amounts = self._amounts
-        if oldest - self._oldest >= _SLOTS or not self.total:
-            self._amounts = [0] * _SLOTS
+    def forget(self, oldest: int) -> None:
+        """What was added before that second counts no more."""
+        amounts = self.amounts
+        if oldest - self.oldest >= _SLOTS or not self.total:
+            self.amounts = [0] * _SLOTS
             self.total = 0
         else:
-            for second in range(self._oldest, oldest):
+            for second in range(self.oldest, oldest):
                 self.total -= amounts[second & _MASK]
                 amounts[second & _MASK] = 0
-        self._oldest = oldest
+        self.oldest = oldest
 
     def add(self, amount: int, now: float) -> int:
         """Count it now; the second under which it is kept, for `give_back`."""
         self.used(now)
         second = int(now)
-        self.put(amount, second)
-        return second
-
-    def put(self, amount: int, second: int) -> None:
-        """Count it in the present second, for which `used` was asked just before."""
-        self._amounts[second & _MASK] += amount
+        self.amounts[second & _MASK] += amount
         self.total += amount
-        self._newest = second
+        self.newest = second
+        return second
 
     def give_back(self, amount: int, second: int) -> None:
         """Count less in that second; nothing where it is forgotten already."""
-        if second >= self._oldest:
-            amount = min(amount, self._amounts[second & _MASK])
-            self._amounts[second & _MASK] -= amount
+        if second >= self.oldest:
+            amounts, place = self.amounts, second & _MASK
+            amount = min(amount, amounts[place])
+            amounts[place] -= amount
             self.total -= amount
 
     def empties_in_s(self, now: float) -> float:
         """Seconds until nothing is counted any more, if nothing is added."""
-        return max(0.0, self._newest + _KEPT_S - now) if self.used(now) else 0.0
+        return max(0.0, self.newest + _KEPT_S - now) if self.used(now) else 0.0
 
     def falls_to_in_s(self, most: int, now: float) -> float:
         """Seconds until no more than `most` are counted, if nothing is added."""
         total = self.used(now)
-        second = self._oldest
+        second = self.oldest
         while total > most and second <= int(now):
-            total -= self._amounts[second & _MASK]
+            total -= self.amounts[second & _MASK]
             second += 1
-        return max(0.0, second - 1 + _KEPT_S - now) if second > self._oldest else 0.0
+        return max(0.0, second - 1 + _KEPT_S - now) if second > self.oldest else 0.0
 
 
 class Limit:
@@ -152,7 +151,8 @@ class Limit:
     def left(self) -> int:
         """Of the share, as it was when `used` or `take` was last asked."""
         window = self.window
-        return max(0, self.share - (self.running if window is None else window.total))
+        left = self.share - (self.running if window is None else window.total)
+        return left if left > 0 else 0
 
     def lacks(self, amount: int, now: float) -> bool:
         """Whether that much more is not to be had now."""
@@ -166,13 +166,15 @@ class Limit:
 class Account:
     """The limits of requests that agree in namespace, key and endpoint; all of them must admit a request."""
 
-    __slots__ = ("in_flight", "limits", "mean", "requests", "tokens")
+    __slots__ = ("in_flight", "limits", "mean", "requests", "tokens", "windows")
 
     def __init__(self, limits: tuple[Limit, ...]) -> None:
         self.limits = limits
         self.requests = tuple(limit for limit in limits if limit.resource == REQUESTS)
         self.tokens = tuple(limit for limit in limits if limit.resource == TOKENS)
         self.in_flight = tuple(limit for limit in limits if limit.resource == IN_FLIGHT)
+        self.windows = tuple((limit.window, limit.weighs_tokens) for limit in limits if limit.window is not None)
+        """and whether it counts tokens"""
         self.mean = float(_MEAN_FIRST)
         """tokens of its answers, a moving mean"""
 
@@ -183,21 +185,32 @@ class Account:
 
     def learn(self, completion_tokens: int) -> None:
         """An answer told how many tokens it has."""
-        self.mean += (min(completion_tokens, _MEAN_MAX) - self.mean) / 8.0
+        mean = self.mean
+        self.mean = mean + ((completion_tokens if completion_tokens < _MEAN_MAX else _MEAN_MAX) - mean) / 8.0
 
     def take(self, tokens: int, now: float) -> bool:
         """Charge a request to all limits; False, and nothing charged, when one of them does not admit it."""
+        second = int(now)
+        oldest = second - (_KEPT_S - 1)
         limits = self.limits
         for limit in limits:
             window = limit.window
-            used = limit.running if window is None else window.used(now)
+            if window is None:
+                used = limit.running
+            else:
+                if oldest > window.oldest:
+                    window.forget(oldest)
+                used = window.total
             if used + (tokens if limit.weighs_tokens else 1) > limit.share or now >= limit.known_until:
                 return False
-        second = int(now)
         for limit in limits:
             limit.running += 1
-            if limit.window is not None:
-                limit.window.put(tokens if limit.weighs_tokens else 1, second)
+        place = second & _MASK
+        for window, weighs_tokens in self.windows:
+            amount = tokens if weighs_tokens else 1
+            window.amounts[place] += amount
+            window.total += amount
+            window.newest = second
         return True
 
     def lacking(self, tokens: int, now: float) -> list[Limit]:
@@ -207,7 +220,7 @@ class Account:
 
 def prompt_tokens(body_bytes: int) -> int:
     """Tokens that a request's body is taken to have."""
-    return max(1, body_bytes // _PROMPT_BYTES_PER_TOKEN)
+    return body_bytes // _PROMPT_BYTES_PER_TOKEN or 1
 
 
 class Permit:
@@ -226,7 +239,8 @@ class Permit:
         self.tokens = tokens
         self.prompt = prompt
         self.since = since
-        self.second = 0
+        self.second = int(since)
+        """under which it is charged"""
         self.waiting = False
         """it holds nothing yet"""
 
@@ -261,15 +275,18 @@ class Permit:
                 assert limit.window is not None
                 limit.window.give_back(1, self.second)
         if account.tokens:
-            self._settle_tokens(now, usage if sent else None, self.tokens if sent and not failed else 0)
+            spent = self.tokens if sent and not failed else 0
+            if usage is not None and sent:
+                spent = usage[0] + usage[1]
+                account.learn(usage[1])
+            self._settle_tokens(account, now, spent)
 
-    def _settle_tokens(self, now: float, usage: tuple[int, int] | None, spent: int) -> None:
-        if usage is not None:
-            spent = usage[0] + usage[1]
-            self.account.learn(usage[1])
-        for limit in self.account.tokens:
-            assert limit.window is not None
-            if spent < self.tokens:
-                limit.window.give_back(self.tokens - spent, self.second)
-            elif spent > self.tokens:
-                limit.window.add(spent - self.tokens, now)
+    def _settle_tokens(self, account: Account, now: float, spent: int) -> None:
+        unused = self.tokens - spent
+        for limit in account.tokens:
+            window = limit.window
+            assert window is not None
+            if unused > 0:
+                window.give_back(unused, self.second)
+            elif unused < 0:
+                window.add(-unused, now)

@@ -40,7 +40,7 @@ def test_the_time_told_until_there_is_room_is_the_first_at_which_there_is(seed: 
     most = draw.randint(0, window.used(now))
     wait_s = window.falls_to_in_s(most, now)
     later = Window.__new__(Window)
-    later._amounts, later._oldest, later.total = list(window._amounts), window._oldest, window.total
+    later.amounts, later.oldest, later.total = list(window.amounts), window.oldest, window.total
     if wait_s > 0.001:
         assert later.used(now + wait_s - 0.001) > most
     assert later.used(now + wait_s) <= most
