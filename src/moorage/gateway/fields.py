@@ -206,12 +206,17 @@ def _kept(lines: Sequence[bytes], stopping: frozenset[bytes], words: frozenset[b
 
 
 def value_of(lines: bytes, name: bytes) -> bytes | None:
-    """The first value of a header in some header lines; for what is seldom asked."""
-    for line in lines.split(b"\r\n"):
-        own, _, value = line.partition(b":")
-        if own.lower() == name:
-            return value.strip(b" \t")
-    return None
+    """The first value of a header (its name in lower case) in some header lines; for what is seldom asked."""
+    mark = name + b":"
+    lower = lines.lower()
+    at = 0
+    if not lower.startswith(mark):
+        at = lower.find(b"\r\n" + mark) + 2
+        if at == 1:
+            return None
+    start = at + len(mark)
+    end = lines.find(b"\r\n", start)
+    return lines[start : end if end >= 0 else len(lines)].strip(b" \t")
 
 
 def without(lines: Sequence[bytes], names: frozenset[bytes]) -> list[bytes]:

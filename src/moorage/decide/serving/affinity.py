@@ -41,13 +41,21 @@ def bound(in_flight: int, replicas: int) -> int:
     return -(-5 * (in_flight + 1) // (4 * replicas))
 
 
-def choose(targets: "Sequence[TargetState]", key: bytes, now: float, limit: int) -> "TargetState | None":
-    """The first in the key's order that is open and not above its bound; None when none is open."""
-    opened = [target for target in targets if target.open_to(now, limit)]
+def choose(targets: "Sequence[TargetState]", number: int, now: float, limit: int) -> "TargetState | None":
+    """The first in the key's order that is open and not above its bound; None when none is open.
+
+    Args:
+        number: of the key, by `number_of`.
+    """
+    opened: list[TargetState] = []
+    in_flight = 0
+    for target in targets:
+        if (not target.aside and target.in_flight < limit) or target.open_to(now, limit):
+            opened.append(target)
+            in_flight += target.in_flight
     if not opened:
         return None
-    most = bound(sum([target.in_flight for target in opened]), len(opened))
-    number = number_of(key)
+    most = bound(in_flight, len(opened))
     best: TargetState | None = None
     highest = -1
     for target in opened:

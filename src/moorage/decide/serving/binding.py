@@ -29,10 +29,12 @@ class BindingSpec:
 class _Way:
     """One deployment behind it. `credit`: its part of the turns so far, less those that were its; in millionths."""
 
-    __slots__ = ("credit", "endpoint", "weight")
+    __slots__ = ("credit", "endpoint", "part", "weight")
 
     def __init__(self, endpoint: EndpointState, weight: int, credit: int) -> None:
         self.endpoint = endpoint
+        self.part = 0
+        """of each turn, while it is one of those that may be drawn"""
         self.weight = weight
         self.credit = credit
 
@@ -40,17 +42,17 @@ class _Way:
 class BindingState:
     """One of them; kept over changes of the table."""
 
-    __slots__ = ("_ways", "spec")
+    __slots__ = ("_able", "_given", "_ways", "public_id", "spec")
 
     def __init__(self, spec: BindingSpec) -> None:
         self.spec = spec
+        self.public_id = _public_id(spec)
+        """what clients write as `model`"""
+        self._able: list[_Way] = []
+        """those that may be drawn, as the table says"""
+        self._given = 0
+        """all their parts of one turn"""
         self._ways: list[_Way] = []
-
-    @property
-    def public_id(self) -> str:
-        """What clients write as `model`."""
-        spec = self.spec
-        return spec.name if spec.namespace == DEFAULT_NAMESPACE else f"{spec.namespace}/{spec.name}"
 
     @property
     def endpoints(self) -> list[EndpointState]:
@@ -70,7 +72,13 @@ class BindingState:
             if endpoint is not None:
                 ways.append(_Way(endpoint, weight, before.get(endpoint, 0)))
         self.spec = spec
+        self.public_id = _public_id(spec)
         self._ways = ways
+        self._able = [way for way in ways if way.endpoint.route.mode not in _CANNOT_SERVE] or ways
+        total = sum([way.weight for way in self._able])
+        for way in self._able:
+            way.part = _WHOLE * way.weight // total
+        self._given = sum([way.part for way in self._able])
 
     def draw(self) -> EndpointState | Refuse:
         """Whose turn it is, of those that can serve; of all when none can, so that its error is told."""
@@ -79,15 +87,15 @@ class BindingState:
             return ways[0].endpoint
         if not ways:
             return refusals.leads_nowhere(self.public_id)
-        able = [way for way in ways if way.endpoint.route.mode not in _CANNOT_SERVE] or ways
-        total = sum([way.weight for way in able])
-        given = 0
-        best = able[0]
-        for way in able:
-            part = _WHOLE * way.weight // total
-            given += part
-            way.credit += part
-            if way.credit > best.credit:
-                best = way
-        best.credit -= given
+        best = self._able[0]
+        highest = best.credit + best.part
+        for way in self._able:
+            way.credit = credit = way.credit + way.part
+            if credit > highest:
+                best, highest = way, credit
+        best.credit = highest - self._given
         return best.endpoint
+
+
+def _public_id(spec: BindingSpec) -> str:
+    return spec.name if spec.namespace == DEFAULT_NAMESPACE else f"{spec.namespace}/{spec.name}"

@@ -9,6 +9,7 @@ from moorage.decide.serving import affinity
 from moorage.decide.serving.routes import EndpointState, RevisionState, Serve, TargetState
 
 _LCG_MASK = (1 << 64) - 1
+_NUMBERS_MAX = 4096
 
 
 class Picks:
@@ -20,6 +21,8 @@ class Picks:
 
     def __init__(self, seed: int) -> None:
         self._turn = seed & _LCG_MASK
+        self._numbers: dict[bytes, int] = {}
+        """of keys that came lately"""
 
     def pick(
         self, among: EndpointState | RevisionState, now: float, limit: int, key: bytes | None = None
@@ -39,7 +42,7 @@ class Picks:
         if count == 0:
             return None
         if key is not None:
-            return affinity.choose(targets, key, now, limit)
+            return affinity.choose(targets, self._number(key), now, limit)
         self._turn = turn = (self._turn * 6364136223846793005 + 1442695040888963407) & _LCG_MASK
         if not among.uniform:
             return _weighted([t for t in targets if t.open_to(now, limit)], turn >> 33)
@@ -51,6 +54,14 @@ class Picks:
             return best
         open_targets = [t for t in targets if t.open_to(now, limit)]
         return min(open_targets, key=_load) if open_targets else None
+
+    def _number(self, key: bytes) -> int:
+        number = self._numbers.get(key)
+        if number is None:
+            if len(self._numbers) >= _NUMBERS_MAX:
+                self._numbers.clear()
+            number = self._numbers[key] = affinity.number_of(key)
+        return number
 
 
 def start(endpoint: EndpointState, target: TargetState, tenant: str) -> Serve:
