@@ -50,6 +50,7 @@ MODULES: Final = (
             "hub",
             "intake",
             "keys",
+            "limit_answers",
             "limits",
             "link",
             "measures",
@@ -62,9 +63,10 @@ MODULES: Final = (
             "tokens",
             "toplevel",
             "upstream",
+            "usage",
         )
     ),
-    *(f"moorage.decide.serving.{name}" for name in ("picking", "queueing", "routes", "routing")),
+    *(f"moorage.decide.serving.{name}" for name in ("affinity", "binding", "picking", "queueing", "routes", "routing")),
 )
 """What is compiled: all that a request passes. Their last names differ, since one library starts all of them."""
 REMEDY: Final = "make accelerators (it needs a C compiler and Python's headers), or gateway_accelerators = off"

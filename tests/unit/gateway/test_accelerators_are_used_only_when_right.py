@@ -29,11 +29,11 @@ PyMODINIT_FUNC PyInit_moorage_gateway_native(void) { return PyModule_Create(&mod
 BREAKS = """
 #include <Python.h>
 static struct PyModuleDef library = {PyModuleDef_HEAD_INIT, "moorage_gateway__mypyc", 0, -1, 0};
-static struct PyModuleDef first = {PyModuleDef_HEAD_INIT, "counting", 0, -1, 0};
+static struct PyModuleDef first = {PyModuleDef_HEAD_INIT, "FIRST", 0, -1, 0};
 PyMODINIT_FUNC PyInit_moorage_gateway__mypyc(void) { return PyModule_Create(&library); }
-PyMODINIT_FUNC PyInit_counting(void) { return PyModule_Create(&first); }
-PyMODINIT_FUNC PyInit_exchange(void) { PyErr_SetString(PyExc_TypeError, "planted"); return NULL; }
-"""
+PyMODINIT_FUNC PyInit_FIRST(void) { return PyModule_Create(&first); }
+PyMODINIT_FUNC PyInit_SECOND(void) { PyErr_SetString(PyExc_TypeError, "planted"); return NULL; }
+""".replace("FIRST", MODULES[0].rpartition(".")[2]).replace("SECOND", MODULES[1].rpartition(".")[2])
 """Modules of which the first starts and the second refuses to."""
 LOOK = """
 import json, sys
