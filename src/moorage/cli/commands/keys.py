@@ -7,7 +7,7 @@ import click
 
 from moorage.cli import rows
 from moorage.cli.commands.ending import ask_whether_to_delete
-from moorage.cli.commands.key_usage import day_of, first_day, usage_table
+from moorage.cli.commands.key_usage import day_of, first_day, last_day, usage_table
 from moorage.cli.output import Column, Table, print_value
 from moorage.cli.session import Session, command, duration, examples, timeout_option
 from moorage.cli.times import age, seconds, span
@@ -187,8 +187,10 @@ def usage(session: Session, *, name: str, since: str, until: str | None, endpoin
     """
     bucket = "total" if total else "day"
     ask = session.client.keys.usage
-    found = ask(name, since=first_day(since, session.now()), until=until, bucket=bucket, endpoint=endpoint)
-    session.show(found, lambda: usage_table(found))
+    first = first_day(since, session.now())
+    last = last_day(until, first, day_of(session.now()))
+    found = ask(name, since=first, until=last, bucket=bucket, endpoint=endpoint)
+    session.show(found, lambda: usage_table(found, endpoint))
     counted = found["total"]["counted_tokens"]
     if session.human and counted:
         click.echo(
