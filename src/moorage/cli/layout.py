@@ -12,6 +12,8 @@ GAP = 2
 FLOW_LEAST = 36
 """Columns below which a flowing cell reads badly: some five words."""
 BELOW = "    "
+NOTHING = "-"
+"""A cell that says that there is nothing; below its row it would be a line for nothing."""
 
 Piece = tuple[str, str]
 """Text, and the state word whose colour it has (or an empty one)."""
@@ -136,7 +138,7 @@ def _below(table: Table, row: Sequence[str], natural: Sequence[int], kept: Seque
         line += [_piece(table.columns[i], row[i], natural[i]), (" " * GAP, "")]
         used += natural[i] + GAP
     yield line[:-1]
-    for i in (i for i in kept if table.columns[i].flex):
+    for i in (i for i in kept if table.columns[i].flex and row[i] != NOTHING):
         for part in wrapped(row[i], width - len(BELOW)).splitlines():
             yield [(BELOW, ""), (part, "")]
 

@@ -9,13 +9,10 @@ from typing import Any
 import click
 
 from moorage._version import VERSION
-from moorage.cli.layout import GAP
+from moorage.cli.layout import GAP, NOTHING
 from moorage.cli.output import Column, Table, terminal_width
 from moorage.cli.session import Session, command, examples
 from moorage.domain.errors import InvalidSpec, MoorageError
-
-NOTHING = "-"
-"""An empty value."""
 
 
 @click.group()

@@ -1,6 +1,6 @@
 """`keys`: what clients of endpoints show. A key's text is printed once, by the command that makes it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -8,6 +8,7 @@ import click
 from moorage.cli import rows
 from moorage.cli.commands.ending import ask_whether_to_delete
 from moorage.cli.commands.key_usage import day_of, first_day, last_day, usage_table
+from moorage.cli.layout import NOTHING
 from moorage.cli.output import Column, Table, print_value
 from moorage.cli.session import Session, command, duration, examples, timeout_option
 from moorage.cli.times import age, seconds, span
@@ -96,13 +97,17 @@ def list_all(session: Session) -> None:
     """Every key of the namespace: what it opens, its limits, how long it lasts, and what it was used for this week."""
     now = session.now()
     found = session.client.keys.list(used_from=day_of(now - (USED_DAYS - 1) * 86_400))
-    names = ("NAME", "STATE", "BEGINS WITH", "ENDPOINTS", "LIMITS", "EXPIRES", "REQUESTS 7d", "TOKENS 7d", "AGE")
+    session.show(found, lambda: keys_table(found, now))
+
+
+def keys_table(found: Sequence[Mapping[str, Any]], now: float) -> Table:
+    """Keys as people read them; what `get` and `usage` tell as well is left out first where there is little room."""
+    names = ("NAME", "STATE", "OPENS", "LIMITS", "EXPIRES", "REQUESTS 7d", "TOKENS 7d", "BEGINS WITH", "AGE")
+    minor = ("TOKENS 7d", "BEGINS WITH", "AGE")
     columns = tuple(
-        Column(name, flex=name == "LIMITS", right=name.endswith("7d"), minor=name in ("BEGINS WITH", "AGE"))
-        for name in names
+        Column(name, flex=name == "LIMITS", right=name.endswith("7d"), minor=name in minor) for name in names
     )
-    lines = tuple(_line(key, now) for key in found)
-    session.show(found, lambda: Table(columns, lines, "no key is issued in this namespace"))
+    return Table(columns, tuple(_line(key, now) for key in found), "no key is issued in this namespace")
 
 
 @keys.command("get", epilog=examples("moor keys get app", "moor keys get app -o json"))
@@ -312,12 +317,10 @@ def _revoked(key: Mapping[str, Any], now: float, *, waited: bool) -> str:
     which = "the gateway refuses it" if count == 1 else f"all {count} gateways refuse it"
     lines = [f"{name}: revoked; {which if count else 'no gateway is in reach'}"]
     for one in key.get("unreachable") or ():
-        ago = (
-            f"heard {age(one['heard_at'], now)} ago" if one["heard_at"] else "not heard since the control plane started"
-        )
+        at = f" at {one['address']}" if one.get("address") else ""
         lines.append(
-            f"  warning: gateway {one['id']} is out of reach ({ago}); if it runs, it lets the key in until it "
-            "reaches the control plane again: end it if that matters"
+            f"  warning: gateway {one['id']}{at} is out of reach ({_heard(one, now)}); if it runs, it lets the key in "
+            "until it reaches the control plane again: end it if that matters"
         )
     return "\n".join(lines)
 
@@ -346,9 +349,12 @@ def _line(key: Mapping[str, Any], now: float) -> tuple[str, ...]:
     opens = ", ".join(f"{name} (gone)" if name in gone else name for name in key["endpoints"]) or "all"
     used = key.get("usage")
     sums = (
-        ("-", "-") if used is None else (f"{used['requests']:,}", f"{used['input_tokens'] + used['output_tokens']:,}")
+        (NOTHING, NOTHING)
+        if used is None
+        else (f"{used['requests']:,}", f"{used['input_tokens'] + used['output_tokens']:,}")
     )
-    return key["name"], key["state"], key["hint"], opens, _limits(key), ends, *sums, age(key["created_at"], now)
+    limits = _limits(key) if key["limits"] else NOTHING
+    return key["name"], key["state"], opens, limits, ends, *sums, key["hint"], age(key["created_at"], now)
 
 
 def _opens(key: Mapping[str, Any]) -> str:
