@@ -98,6 +98,7 @@ def install(
     folder: Path = _PACKAGE / "accelerated",
     package: Path = _PACKAGE,
     wanted: Collection[str] = PARTS,
+    insist: bool = True,
 ) -> Installed:
     """Use what was built, from now on in this process; before any of `MODULES` is imported.
 
@@ -106,9 +107,10 @@ def install(
         folder: where the build lies.
         package: of the sources of which it must be.
         wanted: parts to take.
+        insist: whether `require` refuses. A process that replaces one that died does not: no service is worse.
 
     Raises:
-        InvalidSpec: `require`, and a part cannot be used.
+        InvalidSpec: `require`, which is insisted on, and a part cannot be used.
     """
     if choice == "off":
         return PURE
@@ -132,7 +134,7 @@ def install(
                 parts.append(part)
             except Unusable as error:
                 faults.append(str(error))
-    if choice == "require" and faults:
+    if choice == "require" and faults and insist:
         raise InvalidSpec(f"gateway: accelerators are required, but {'; '.join(faults)}", remedy=REMEDY)
     return Installed(tuple(parts), "; ".join(faults))
 

@@ -168,14 +168,20 @@ def retry_delay_s(failures: int) -> float:
     return 0.0 if failures == 0 else min(RETRY_MAX_S, 0.25 * 2.0 ** min(failures - 1, 10))
 
 
-def safer(values: Mapping[str, Any], how: str) -> dict[str, Any] | None:
+def safer(values: Mapping[str, Any], how: str, *, served: bool) -> dict[str, Any] | None:
     """Settings without accelerators, after a worker died of a fault that compiled code may have and Python has not.
+
+    Args:
+        values: the settings of those that are there.
+        how: it ended.
+        served: the gateway has started. Before that, those that are required are not done without.
 
     Returns:
         None where that is no remedy: another end, or they are required or off.
     """
     fault = how.removeprefix("killed by ") in _FAULTS
-    return {**values, "accelerators": "off"} if fault and values.get("accelerators", "auto") == "auto" else None
+    used = values.get("accelerators", "auto")
+    return {**values, "accelerators": "off"} if fault and (used == "auto" or (used == "require" and served)) else None
 
 
 def identity() -> dict[str, Any]:

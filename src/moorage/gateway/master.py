@@ -222,10 +222,10 @@ class Master:
             master=self._folder.family,
             slot=slot,
             patience_s=FIRST_TABLE_S if reload or self._inherited() else 0.0,
+            replaces=self._begun and into is self._crew,
         )
         try:
-            many = config.processes
-            worker = crew.start(order, listeners.of(slot, many), listeners.others(slot, many))
+            worker = crew.start(order, listeners.of(slot, config.processes), listeners.others(slot, config.processes))
         except OSError as error:  # no memory or no process to be had now
             self._not_started(into, slot, f"cannot be started: {error.strerror or error}")
             return
@@ -267,7 +267,7 @@ class Master:
         del self._crew[slot]
         if self._stopping:
             return
-        safer = crew.safer(self._values, how)
+        safer = crew.safer(self._values, how, served=self._begun)
         self._values = safer or self._values  # until the next reload
         if self._begun or safer is not None:
             self._died(slot, how, lived_s=time.monotonic() - worker.since)

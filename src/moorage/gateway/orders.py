@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Another number is another release of ours, which a master that is older cannot start."""
 
 SERVING = "serving"
@@ -38,6 +38,7 @@ class Order:
         master: pid; begins the names of the sockets over which the workers ask each other.
         slot: which of the gateway's processes it is, from 0.
         patience_s: how long to wait for a first routing table before it says that it serves.
+        replaces: whether it is there for one that died: what the start had proved is no longer required.
     """
 
     settings: Mapping[str, Any]
@@ -46,6 +47,7 @@ class Order:
     master: int
     slot: int = 0
     patience_s: float = 0.0
+    replaces: bool = False
     protocol: int = PROTOCOL
 
     def line(self) -> bytes:

@@ -103,7 +103,7 @@ class Duty:
         loop.add_reader(self._channel, self._hear)
         config = replace(GatewayConfig.from_mapping(order.settings), gateway_id=order.gateway_id)
         self._order, self._log = order, (log := make_log())
-        chosen = accelerators.install(config.accelerators)
+        chosen = accelerators.install(config.accelerators, insist=not order.replaces)
         if chosen.fault:
             log.warning("accelerators.unused", used=list(chosen.parts), why=chosen.fault, remedy=accelerators.REMEDY)
         from moorage.gateway.serving import Gateway, calm_collector

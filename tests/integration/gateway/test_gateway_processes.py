@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import os
+import shutil
 import signal
 import socket
 from collections import Counter
@@ -13,7 +14,7 @@ import pytest
 from gateway_process import GatewayProcess, gateway_process, is_alive, keep_table, kill
 from gateway_rig import DEADLINE_S, Client, ModelServer, Seen, get, post, until
 
-from moorage.gateway import handover
+from moorage.gateway import accelerators, handover
 
 EVENTS = 12
 
@@ -207,6 +208,31 @@ async def test_a_worker_that_dies_of_a_fault_is_followed_by_one_without_accelera
         await gateway.reload()
         first, last = (gateway.named("gateway.listening")[place]["accelerators"] for place in (0, -1))
         assert first == last
+
+
+async def test_required_accelerators_that_are_gone_cost_speed_and_no_service_until_a_reload_asks_for_them(
+    tmp_path: Path, loaded: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Path(accelerators.__file__).parents[1]
+    if not accelerators.is_current(package / "accelerated", package):
+        pytest.skip("no accelerators are built of these sources: make accelerators")
+    copy = tmp_path / "copy" / "moorage"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setenv("PYTHONPATH", str(copy.parent))
+    async with gateway_process(tmp_path, accelerators="require") as gateway:
+        assert gateway.named("gateway.listening")[-1]["accelerators"] == list(accelerators.PARTS)
+        shutil.rmtree(copy / "accelerated")
+        (pid,) = gateway.status()["workers"]
+        os.kill(pid, signal.SIGKILL)
+        await until(functools.partial(succeeded, gateway, pid, 1), "its successor serves")
+        assert gateway.named("gateway.listening")[-1]["accelerators"] == []
+        assert [each["why"] for each in gateway.named("accelerators.unused")] == ["no accelerators were built"]
+        client = await gateway.connect()
+        client.send(post())
+        assert (await client.answer()).status == 200
+        told = await gateway.reload()
+        assert "accelerators are required" in told["error"]
+        assert told["workers"] == gateway.status()["workers"] != []
 
 
 async def test_while_a_killed_worker_is_replaced_the_others_accept_what_comes_to_it(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from moorage.domain.errors import InvalidSpec
-from moorage.gateway import accelerators
+from moorage.gateway import accelerators, crew
 from moorage.gateway.accelerators import COMPILED, LIBRARY, MANIFEST, MODULES, NATIVE
 
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
@@ -40,10 +40,10 @@ import json, sys
 from pathlib import Path
 from moorage.domain.errors import InvalidSpec
 from moorage.gateway import accelerators, native
-folder, package, choice, wanted = sys.argv[1:]
+folder, package, choice, wanted, insist = sys.argv[1:]
 try:
     found = accelerators.install(
-        choice, folder=Path(folder), package=Path(package), wanted=wanted.split()
+        choice, folder=Path(folder), package=Path(package), wanted=wanted.split(), insist=bool(insist)
     )
     told = {"parts": found.parts, "fault": found.fault}
 except InvalidSpec as error:
@@ -75,9 +75,12 @@ class Built:
     def library(self, part: str) -> Path:
         return self.folder / str(self.manifest["parts"][part]["file"])
 
-    def look(self, choice: str = "auto", *, wanted: tuple[str, ...] = accelerators.PARTS) -> dict[str, Any]:
+    def look(
+        self, choice: str = "auto", *, wanted: tuple[str, ...] = accelerators.PARTS, insist: bool = True
+    ) -> dict[str, Any]:
         """What a process uses that is told so."""
         command = [sys.executable, "-c", LOOK, str(self.folder), str(self.package), choice, " ".join(wanted)]
+        command.append("yes" if insist else "")
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found: dict[str, Any] = json.loads(done.stdout)
         return found
@@ -209,6 +212,29 @@ def test_without_a_build_all_is_python_and_nothing_is_amiss(tmp_path: Path) -> N
     assert (told["parts"], told["fault"]) == ([], "")
     assert_pure(told)
     assert "no accelerators were built" in Built(tmp_path / "nothing", tmp_path).look("require")["refused"]
+
+
+def test_a_process_that_replaces_one_that_died_does_without_what_is_required_and_gone(
+    built: Built, tmp_path: Path
+) -> None:
+    gone = Built(tmp_path / "nothing", tmp_path).look("require", insist=False)
+    assert (gone["parts"], gone["fault"]) == ([], "no accelerators were built")
+    assert_pure(gone)
+    built.library(NATIVE).unlink()
+    told = built.look("require", wanted=(NATIVE,), insist=False)
+    assert told["fault"].endswith("is missing")
+    assert_pure(told)
+
+
+@pytest.mark.parametrize("how", ["killed by SIGSEGV", "killed by SIGBUS", "killed by SIGILL", "killed by SIGABRT"])
+def test_a_fault_of_memory_is_followed_by_python_where_they_are_required_only_after_the_start(how: str) -> None:
+    required = {"port": 0, "accelerators": "require"}
+    assert crew.safer(required, how, served=False) is None
+    assert crew.safer(required, how, served=True) == {"port": 0, "accelerators": "off"}
+    for served in (False, True):
+        assert crew.safer({"port": 0}, how, served=served) == {"port": 0, "accelerators": "off"}
+        assert crew.safer({"accelerators": "off"}, how, served=served) is None
+        assert crew.safer(required, "killed by SIGKILL", served=served) is None
 
 
 def test_a_part_that_was_not_built_is_refused_where_it_is_required(built: Built) -> None:
