@@ -3,7 +3,8 @@
 A gateway whose lease is over does not block a confirmation. After a restart of the control plane nothing counts as
 confirmed until every gateway known before reported again or its lease must be over. One that says goodbye routes
 nothing any more and is known no longer: a process that retires reports under an id of its own until then, so that what
-still runs there counts beside what its successor tells.
+still runs there counts beside what its successor tells. One that could not say goodbye is forgotten
+once another process of its gateway tells, as its master knows, that it does not run.
 """
 
 import json
@@ -56,10 +57,14 @@ class SilentGateway:
 
     Args:
         silent_s: since it was heard last; None: not since this control plane started.
+        started_s: since this control plane started.
+        address: where it served, if this control plane heard it.
     """
 
     id: str
     silent_s: float | None
+    started_s: float = 0.0
+    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +127,25 @@ class Gateways:
         if report.gateway not in self._expected:
             self._expected |= {report.gateway}
             await self._store.put_secret(KNOWN, json.dumps(sorted(self._expected)))
+        await self._forget_ended(report)
         changed = {k for k in fresh.keys() | old.keys() if _traffic(fresh.get(k)) != _traffic(old.get(k))}
         return News(frozenset(changed), before.number if before is not None else 0)
+
+    async def _forget_ended(self, report: GatewayReport) -> None:
+        """Processes that ended without a goodbye are known no longer: their gateway says that they do not run.
+
+        One whose lease is good stays until it is over: its report may have come after this one was made.
+        """
+        if report.gateway not in report.processes:
+            return
+        family = _gateway_of(report.gateway)
+        stay = {g.id for g in self.live()}.union(report.processes)
+        ended = {one for one in self._expected - stay if _gateway_of(one) == family}
+        if ended:
+            for one in ended:
+                self._seen.pop(one, None)
+            self._expected -= ended
+            await self._store.put_secret(KNOWN, json.dumps(sorted(self._expected)))
 
     async def _goodbye(self, report: GatewayReport) -> News:
         if report.incarnation not in self._left:
@@ -206,9 +228,10 @@ class Gateways:
             return ()
         found = []
         for gateway in self._expected - {g.id for g in self.live()}:
-            heard_at = self._seen[gateway].heard_at if gateway in self._seen else None
-            if now - (self._started if heard_at is None else heard_at) < FORGOTTEN_S:
-                found.append(SilentGateway(gateway, None if heard_at is None else now - heard_at))
+            seen = self._seen.get(gateway)
+            if now - (self._started if seen is None else seen.heard_at) < FORGOTTEN_S:
+                silent_s, address = (None, None) if seen is None else (now - seen.heard_at, seen.address)
+                found.append(SilentGateway(gateway, silent_s, now - self._started, address))
         return tuple(sorted(found, key=lambda gateway: gateway.id))
 
     def confirmations(self, number: int) -> dict[str, bool]:
@@ -216,6 +239,11 @@ class Gateways:
         live = {g.id: g.number >= number for g in self.live()}
         silent = {} if self.known() else dict.fromkeys(self._expected - live.keys(), False)
         return dict(sorted((silent | live).items()))
+
+
+def _gateway_of(process: str) -> str:
+    """The gateway of a process: its id begins with that one's, which holds neither sign."""
+    return process.partition("~")[0].partition("/")[0]
 
 
 def _left(seconds: float | None, age_s: float) -> float | None:

@@ -184,7 +184,12 @@ class Keys:
                 for one in spread.gateways
             ],
             "unreachable": [
-                {"id": one.id, "heard_at": None if one.silent_s is None else iso(now - one.silent_s)}
+                {
+                    "id": one.id,
+                    "heard_at": None if one.silent_s is None else iso(now - one.silent_s),
+                    "not_since": iso(now - one.started_s) if one.silent_s is None else None,
+                    "address": one.address,
+                }
                 for one in spread.silent
             ],
         }

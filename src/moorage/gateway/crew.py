@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,8 @@ class Worker:
     kill_at: float | None = None
     covers: tuple[int, ...] = ()
     """the numbers of the spare sockets at which it was told to accept"""
+    told_of: tuple[str, ...] = ()
+    """the ids of workers that it was told run"""
     hung_up: bool = False
     lines: Lines = field(default_factory=Lines)
 
@@ -88,6 +90,13 @@ class Worker:
             self.covers = sockets
             with contextlib.suppress(OSError):  # it is gone already
                 self.channel.send(orders.line(do=orders.ACCEPT, sockets=sockets))
+
+    def know(self, ids: tuple[str, ...]) -> None:
+        """These run, and no others."""
+        if ids != self.told_of:
+            with contextlib.suppress(OSError):  # it is gone already, or is told again at the next change
+                self.channel.send(orders.line(do=orders.PROCESSES, ids=ids))
+                self.told_of = ids
 
     def end(self, kill_after_s: float) -> None:
         """The gateway ends."""
@@ -161,6 +170,14 @@ def start(order: Order, sockets: Sequence[socket.socket], spare: Sequence[socket
         ours.sendall(order.line())
     ours.setblocking(False)
     return Worker(order, child, ours)
+
+
+def introduce(workers: Iterable[Worker]) -> None:
+    """Tell all of them who runs, where that is another than before."""
+    every = tuple(workers)
+    ids = tuple(sorted(worker.order.gateway_id for worker in every))
+    for worker in every:
+        worker.know(ids)
 
 
 def retry_delay_s(failures: int) -> float:

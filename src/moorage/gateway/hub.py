@@ -100,6 +100,8 @@ class Hub:
         """until when the control plane withdraws no replica unless this gateway has confirmed that; of its clock"""
         self.on_demand: Callable[[], None] = _nobody
         self.on_tick: Callable[[], None] = _nobody
+        self.processes: tuple[str, ...] = ()
+        """of this gateway that run, as reports say it"""
         self._responses = ResponseReader()
         self._pools: dict[TargetState, Pool] = {}
         self._connecting: set[asyncio.Task[None]] = set()
@@ -116,6 +118,11 @@ class Hub:
 
     def demand(self) -> None:
         """An endpoint that had nothing waiting has something now."""
+        self.on_demand()
+
+    def together(self, processes: tuple[str, ...]) -> None:
+        """These processes of this gateway run, and no others; none: nobody knows."""
+        self.processes = processes
         self.on_demand()
 
     def pool(self, target: TargetState) -> Pool:

@@ -100,6 +100,7 @@ class Master:
         self._start_all(self._crew)
         while self._crew or self._new or self._old or not self._stopping:
             self._tell()
+            crew.introduce(self._workers())
             self._wait(heard)
             self._look()
         if not self._released:  # else the next master finds them by what we told
@@ -389,8 +390,7 @@ class Master:
         try:
             self._folder.tell(told)
         except OSError as error:
-            path = str(self._folder.status)
-            _say("gateway.status_not_written", "warning", path=path, error=error.strerror or str(error))
+            _say("gateway.status_not_written", "warning", path=str(self._folder.status), error=str(error))
 
 
 def _say(event: str, level: str, **fields: object) -> None:

@@ -25,6 +25,8 @@ END = "end"
 """The master: the gateway ends. As SIGTERM, for a worker that another master started."""
 ACCEPT = "accept"
 """The master: accept at these spare `sockets` (their numbers) too, and at no others: nobody else is there to do it."""
+PROCESSES = "processes"
+"""The master: the `ids` of all workers that run; no other one of this gateway does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,7 @@ class Reporter:
             sequence=self._sequence,
             slices_epoch=limits.epoch,
             leaving=leaving,
+            processes=self._hub.processes,
         )
 
     def answered(self) -> None:

@@ -59,6 +59,7 @@ class Gateway:
         self._order = order
         self._accelerated = accelerated
         self.hub: Hub
+        self._processes: tuple[str, ...] = ()
         self._servers: list[asyncio.Server] = []
         self._covers: dict[int, asyncio.Server] = {}
         """by the number of the socket, which is another process's"""
@@ -82,6 +83,7 @@ class Gateway:
         hub = self.hub = Hub(
             config, loop, seed=secrets.randbits(64), id_prefix=f"req-{secrets.token_hex(4)}", log=self._log
         )
+        hub.together(self._processes)
         hub.own.accelerated = self._accelerated.parts
         await self._listen(loop)
         link = self._control = ControlLink(
@@ -110,6 +112,12 @@ class Gateway:
             gateway=config.gateway_id,
             accelerators=list(self._accelerated.parts),
         )
+
+    def together(self, processes: tuple[str, ...]) -> None:
+        """These processes of this gateway run, and no others; none: nobody knows."""
+        self._processes = processes
+        if hasattr(self, "hub"):
+            self.hub.together(processes)
 
     async def cover(self, sockets: Sequence[socket.socket]) -> None:
         """Accept at these sockets of other processes too, and at no other than one's own.

@@ -80,12 +80,16 @@ class Duty:
         self._channel = channel
         self._sockets = sockets
         self._spare = {each.fileno(): each for each in spare}
+        self._processes: tuple[str, ...] = ()
+        """of this gateway that run; none while there is no master to say so"""
         self._covered: Sequence[socket.socket] = ()
         self._cover_others = asyncio.Event()
         self._retiring = asyncio.Event()
         self._ending = asyncio.Event()
         self._lines = Lines()
         self._gateway: Gateway | None = None
+        self._starting: Gateway | None = None
+        """the same, as soon as it is made"""
         self._order: Order
         self._log: Log
         self._offer: Offer | None = None
@@ -109,6 +113,8 @@ class Duty:
         from moorage.gateway.serving import Gateway, calm_collector
 
         gateway = Gateway(config, log, self._sockets, order, chosen)
+        self._starting = gateway
+        gateway.together(self._processes)
         await gateway.start()
         calm_collector()
         self._gateway = gateway
@@ -151,6 +157,13 @@ class Duty:
             elif what == orders.ACCEPT:
                 self._covered = [self._spare[number] for number in said["sockets"] if number in self._spare]
                 self._cover_others.set()
+            elif what == orders.PROCESSES:
+                self._know(tuple(said["ids"]))
+
+    def _know(self, processes: tuple[str, ...]) -> None:
+        self._processes = processes
+        if self._starting is not None:
+            self._starting.together(processes)
 
     async def _cover(self, gateway: "Gateway") -> None:
         """Accept where the master says that nobody else does."""
@@ -170,6 +183,7 @@ class Duty:
         loop.remove_reader(self._channel)
         self._channel.close()
         self._lines = Lines()
+        self._know(())
         if self._gateway is None or self._ending.is_set():
             self._ending.set()
             return

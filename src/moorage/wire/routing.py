@@ -296,6 +296,8 @@ class GatewayReport(Message):
     """what grew since it was acknowledged; the rest follows in the next reports where it is much"""
     leaving: bool = False
     """its last report: nothing is in flight, and it admits nothing more"""
+    processes: tuple[str, ...] = ()
+    """ids of all processes of this gateway that run, this one's too, as its master knows; empty: it does not say"""
 
 
 class GatewayReportAnswer(Message):

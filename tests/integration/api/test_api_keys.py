@@ -156,6 +156,7 @@ async def test_a_key_tells_which_gateways_go_by_it_and_which_are_out_of_reach(wo
     assert shown["generation"] == 8
     assert [(g["id"], g["generation"]) for g in shown["gateways"]] == [("g1", 8), ("g2", None)]
     assert [(g["id"], g["heard_at"] is None) for g in shown["unreachable"]] == [("g3", False), ("g4", True)]
+    assert [g["not_since"] is None for g in shown["unreachable"]] == [True, False]
     revoked = (await world.admin.ask("POST", f"{KEYS}/app/revoke")).json
     assert revoked["generation"] is None, "what is published is the key as it was before"
     spread["version"] = 2

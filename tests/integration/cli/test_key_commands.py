@@ -120,6 +120,12 @@ def test_a_revoked_key_names_the_gateways_that_may_still_let_it_in(
     said = capsys.readouterr().out
     assert "app: revoked; the gateway refuses it" in said
     assert "d ago); if it runs, it lets the key in" in said
+    away = [{"id": "g9", "heard_at": None, "not_since": "2026-01-01T00:00:00Z", "address": "vm:7421"}]
+    api.answers[f"GET {KEYS}/app"] = (200, key(state="revoked", **told(3, g1=3), unreachable=away))
+    assert main(["keys", "revoke", "app"], api.env) == 0
+    said = capsys.readouterr().out
+    assert "gateway g9 at vm:7421 is out of reach" in said
+    assert "(not heard since the control plane started at 2026-01-01T00:00:00Z)" in said
     api.answers[f"GET {KEYS}/app"] = (200, key(state="revoked", **told(3, g1=3, g2=2)))
     assert main(["keys", "revoke", "app", "--timeout", "0.3"], api.env) != 0
     said = capsys.readouterr().err

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from gateway_process import gateway_process
 from gateway_rig import DEADLINE_S, ModelServer, Seen, get, post, reply, running_gateway, until
 
 from moorage.gateway.control import Backoff
@@ -282,3 +283,19 @@ async def test_rules_that_a_gateway_has_are_left_out_of_tables_and_stay_in_force
         assert (await rig.ask(post())).status == 401
     kept = RoutingTable.model_validate_json((tmp_path / "routing-table.json").read_bytes())
     assert (kept.number, kept.access) == (4, required)
+
+
+async def test_every_process_tells_which_of_its_gateway_run_so_that_those_that_ended_are_forgotten(
+    tmp_path: Path, plane: ControlPlane
+) -> None:
+    def told_by(*ids: str) -> bool:
+        """Whether each of these said last that they run, and no others."""
+        last = {report.gateway: set(report.processes) for report in plane.reports if not report.leaving}
+        return all(last.get(gateway) == set(ids) for gateway in ids)
+
+    async with gateway_process(tmp_path, processes=2, server_url=plane.url) as first:
+        await until(lambda: told_by("g/1", "g/2"), "both are known")
+        first.process.kill()
+        await first.process.wait()
+        async with gateway_process(tmp_path, processes=2, server_url=plane.url):
+            await until(lambda: told_by("g/1~2", "g/2~2"), "those of the master before have ended")

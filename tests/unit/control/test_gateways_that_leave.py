@@ -84,6 +84,40 @@ async def test_a_report_that_comes_after_its_goodbye_is_not_taken_for_life() -> 
     assert [(g.id, g.incarnation) for g in gateways.live()] == [("g", "next")]
 
 
+def tells(gateway: str, *processes: str) -> GatewayReport:
+    return report(gateway, f"life of {gateway}", 3).model_copy(update={"processes": processes})
+
+
+async def test_processes_that_ended_while_the_control_plane_was_away_are_forgotten_once_one_of_theirs_tells() -> None:
+    secrets, clock = Secrets(), Monotonic()
+    before = await registry(secrets, clock)
+    for gateway in ("vm/1", "vm/2", "vm/1~2", "vm/2~2", "vmx/1", "other"):
+        await before.heard(report(gateway, f"life of {gateway}", 3))
+    again = await registry(secrets, clock)
+    await again.heard(tells("vm/1~3", "vm/1~3", "vm/2~2"))
+    assert json.loads(secrets.kept[KNOWN]) == ["other", "vm/1~3", "vm/2~2", "vmx/1"]
+    for gateway in ("vm/2~2", "vmx/1", "other"):
+        assert not again.known()
+        await again.heard(report(gateway, f"life of {gateway}", 3))
+    assert again.confirmed(3), "nobody waits for those that ended"
+    clock.seconds += LEASE_S + 1.0
+    assert [gateway.id for gateway in again.silent()] == ["other", "vm/1~3", "vm/2~2", "vmx/1"]
+
+
+async def test_a_list_of_processes_ends_none_whose_lease_is_good_and_none_where_it_is_not_of_this_one() -> None:
+    secrets, clock = Secrets(), Monotonic()
+    gateways = await registry(secrets, clock)
+    await gateways.heard(report("vm/1", "a", 3))
+    await gateways.heard(tells("vm/2", "vm/2"))
+    assert [g.id for g in gateways.live()] == ["vm/1", "vm/2"], "it may be newer than the list"
+    clock.seconds += LEASE_S + 1.0
+    await gateways.heard(tells("vm/2", "vm/3"))
+    await gateways.heard(tells("vm/2"))
+    assert [gateway.id for gateway in gateways.silent()] == ["vm/1"]
+    await gateways.heard(tells("vm/2", "vm/2"))
+    assert gateways.silent() == ()
+
+
 async def test_one_that_is_killed_blocks_until_its_lease_is_over() -> None:
     clock = Monotonic()
     gateways = await registry(Secrets(), clock)

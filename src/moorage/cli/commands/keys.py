@@ -325,6 +325,14 @@ def _revoked(key: Mapping[str, Any], now: float, *, waited: bool) -> str:
     return "\n".join(lines)
 
 
+def _heard(one: Mapping[str, Any], now: float) -> str:
+    """When a gateway that is out of reach was heard last, as far as that is known."""
+    if one["heard_at"]:
+        return f"heard {age(one['heard_at'], now)} ago"
+    since = f" at {one['not_since']}" if one.get("not_since") else ""
+    return f"not heard since the control plane started{since}"
+
+
 def _told(made: Mapping[str, Any]) -> str:
     """The text and how to use it; without one, why and what to do."""
     name, text = made["name"], made["key"]
