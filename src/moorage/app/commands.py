@@ -16,7 +16,7 @@ from moorage.app import disk, joining
 from moorage.app.differing import TAKE_UP, Difference
 from moorage.app.home import Home, part_configs, write_client, write_private
 from moorage.app.processes import PRIVATE_UMASK
-from moorage.app.settings import Settings, load
+from moorage.app.settings import Settings, load, mistyped
 from moorage.cli.failures import guarded
 from moorage.cli.progress import Progress
 from moorage.domain.errors import Conflict, InvalidSpec
@@ -48,9 +48,16 @@ def _settings(options: Options, env: Mapping[str, str]) -> Settings:
     return settings
 
 
+def _warn(env: Mapping[str, str]) -> None:
+    """Tell what in the environment looks like a setting and is none."""
+    for line in mistyped(env):
+        print(f"warning: {line}", file=sys.stderr, flush=True)
+
+
 def _up(options: Options, env: Mapping[str, str]) -> int:
     from moorage.app.up import up
 
+    _warn(env)
     settings, as_json = _settings(options, env), options.get("output") == "json"
     home = Home(settings.home)
     home.require_folder_of(settings.gateway_access_log)
@@ -140,6 +147,7 @@ def _config(options: Options, env: Mapping[str, str]) -> int:
     from moorage.app.differing import differing
     from moorage.app.showing import effective
 
+    _warn(env)
     settings = load(env)
     runs = {each.name: each.runs for each in differing(Home(settings.home), settings)}
     rows = effective(settings, env)
@@ -171,6 +179,7 @@ def _part(name: str, options: Options, env: Mapping[str, str]) -> int:
 
 def _gateway(options: Options, env: Mapping[str, str]) -> int:
     """Be the gateway, or have the running one reload, or print how systemd runs it."""
+    _warn(env)
     if options.get("service"):
         from moorage.app.service import gateway_unit
 

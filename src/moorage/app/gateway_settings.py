@@ -11,7 +11,7 @@ from typing import Any
 
 from moorage.app import parsing
 from moorage.domain.units import format_duration, format_size, parse_duration, parse_size
-from moorage.gateway.config import ACCELERATORS, SPANS, GatewayConfig
+from moorage.gateway.config import ACCELERATORS, ID_MAX, SPANS, GatewayConfig, is_id
 
 PREFIX = "gateway_"
 _ELSEWHERE = frozenset(("processes",))
@@ -59,7 +59,7 @@ def _accelerators(raw: str) -> str:
 
 
 def _name(raw: str) -> str | None:
-    if set("/~") & set(raw) or any(c.isspace() for c in raw) or len(raw) > 100:
+    if raw and not is_id(raw):
         raise ValueError("not a plain name")
     return raw or None
 
@@ -101,7 +101,12 @@ def _number(name: str) -> Own:
 
 _DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(GatewayConfig) if f.default is not MISSING}
 OWN: Mapping[str, Own] = {
-    "gateway_id": Own("", _name, lambda value: value or "", "letters, digits and dashes; nothing: the machine's name"),
+    "gateway_id": Own(
+        "",
+        _name,
+        lambda value: value or "",
+        f"letters, digits, dashes, dots and underscores, at most {ID_MAX}; nothing: the machine's name",
+    ),
     "gateway_advertise": Own(
         "", _url, lambda value: value or "", "http://HOST[:PORT] or https://HOST[:PORT], under which clients reach it"
     ),

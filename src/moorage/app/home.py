@@ -110,8 +110,13 @@ class Home:
         """Nothing where an access log can be written: nobody makes folders anywhere else than in the home.
 
         Raises:
-            InvalidSpec: its folder is not there, or this user may not write in it.
+            InvalidSpec: it is a folder itself, or its folder is not there, or this user may not write in it.
         """
+        if access_log is not None and access_log.is_dir():
+            raise InvalidSpec(
+                f"the access log {access_log} cannot be written: it is a folder",
+                remedy=f"name a file in it with MOORAGE_GATEWAY_ACCESS_LOG, such as {access_log / 'access.log'}",
+            )
         if access_log is None or access_log.parent in (self.root, self.root / "logs"):
             return
         folder = access_log.parent

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.domain.units import parse_cpu, parse_duration, parse_size
-from moorage.gateway.config import PROCESSES_MAX
+from moorage.gateway.config import PROCESSES_MAX, is_host, is_origin
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -90,6 +90,22 @@ def pairs(raw: str) -> dict[str, str]:
 def names(raw: str) -> tuple[str, ...]:
     """`a,b`; empty ones are left out."""
     return tuple(p.strip() for p in raw.split(",") if p.strip())
+
+
+def hosts(raw: str) -> tuple[str, ...]:
+    """Names that a gateway goes by, with commas between."""
+    for word in names(raw):
+        if not is_host(word):
+            raise ValueError(f"{word!r} is no host name")
+    return names(raw)
+
+
+def origins(raw: str) -> tuple[str, ...]:
+    """Origins of web pages, or their hosts, with commas between."""
+    for word in names(raw):
+        if not is_origin(word):
+            raise ValueError(f"{word!r} is no origin")
+    return names(raw)
 
 
 def reserve(raw: str) -> dict[str, int]:

@@ -159,11 +159,26 @@ def _read_file(path: Path) -> dict[str, str]:
             raise InvalidSpec(
                 f"unknown setting `{key}` in {path}", remedy=hint, errors=[{"path": key, "message": hint}]
             )
-    return {key: _flat(value) for key, value in data.items()}
+    return {key: _flat(key, value, path) for key, value in data.items()}
 
 
-def _flat(value: Any) -> str:
-    """TOML lists and tables may be used where a variable has `a,b` or `k=v,k=v`."""
+def _flat(key: str, value: Any, path: Path) -> str:
+    """TOML lists and tables may be used where a variable has `a,b` or `k=v,k=v`, and nowhere else.
+
+    Raises:
+        InvalidSpec: it is one, and the setting has one value; or what is in it is a list or table again.
+    """
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
+    if inner is not None:
+        reader = _READERS[key][1]
+        free = reader in _TABLES or (reader in _LISTS and isinstance(value, list))
+        if not free or any(isinstance(each, list | dict) for each in inner):
+            what = "a table" if isinstance(value, dict) else "a list"
+            why = "which it cannot be" if not free else "with lists or tables in it"
+            hint = f"allowed: {_ALLOWED[key]}"
+            raise InvalidSpec(
+                f"`{key}` in {path} is {what}, {why}", remedy=hint, errors=[{"path": key, "message": hint}]
+            )
     if isinstance(value, dict):
         return ",".join(f"{k}={v}" for k, v in value.items())
     if isinstance(value, list):
@@ -211,6 +226,23 @@ def _parse(key: str, read: Callable[[str], Any], raw: str, source: str) -> Any:
         ) from cause
 
 
+def mistyped(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Warnings on variables that look like settings of the gateway and are none: they are not used.
+
+    They are not refused as a key of the file is: what else is in an environment may belong to others.
+    """
+    own = [variable(key) for key in _READERS if key.startswith(gateway_settings.PREFIX)]
+    prefix = variable(gateway_settings.PREFIX)
+    found = []
+    for name in sorted(env):
+        if not name.startswith(prefix) or name in own or not env[name]:
+            continue
+        near = difflib.get_close_matches(name.removeprefix(prefix), [each.removeprefix(prefix) for each in own], n=1)
+        hint = f"did you mean {prefix}{near[0]}?" if near else "`moor config show` lists all settings"
+        found.append(f"{name} is no setting and is not used: {hint}")
+    return tuple(found)
+
+
 def address_of(url: str) -> Address:
     """The address in a URL of ours (`http://HOST:PORT` or `https://HOST:PORT`)."""
     return parsing.address(url.removeprefix("http://").removeprefix("https://"))
@@ -244,8 +276,8 @@ _READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
     "database_url": (lambda v: f"sqlite:///{v['home'] / 'moorage.db'}", parsing.database),
     "api": (lambda v: "127.0.0.1:7420", parsing.address),
     "gateway": (lambda v: "127.0.0.1:7421", parsing.address),
-    "gateway_allowed_origins": (lambda v: "", parsing.names),
-    "gateway_allowed_hosts": (lambda v: "", parsing.names),
+    "gateway_allowed_origins": (lambda v: "", parsing.origins),
+    "gateway_allowed_hosts": (lambda v: "", parsing.hosts),
     "gateway_access_log": (lambda v: "off", parsing.log_file),
     "gateway_processes": (lambda v: "1", parsing.count),
     "gateway_tls_certificate": (lambda v: "", parsing.file),
@@ -270,13 +302,17 @@ _READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
 }
 """Each setting: its default (of those read before it) and its reader, in the order they are read and shown."""
 
+_LISTS = frozenset((parsing.names, parsing.hosts, parsing.origins, parsing.gpus))
+_TABLES = frozenset((parsing.pairs, parsing.reserve, parsing.engines))
+"""Readers of what the file may write as a list; as a table, or as a list of `k=v`."""
+
 _ALLOWED: Mapping[str, str] = {
     "home": "a folder",
     "database_url": "sqlite:///PATH or postgresql://USER@HOST/DATABASE",
     "api": "HOST:PORT, such as 127.0.0.1:7420",
     "gateway": "HOST:PORT, such as 127.0.0.1:7421",
-    "gateway_allowed_origins": "origins of web pages with commas between, such as https://chat.example; * is any",
-    "gateway_allowed_hosts": "host names with commas between, such as models.example; * is any",
+    "gateway_allowed_origins": "SCHEME://HOST[:PORT] or HOST, such as https://chat.example, with commas; * is any",
+    "gateway_allowed_hosts": "host names without scheme, port and path, such as models.example, with commas; * is any",
     "gateway_access_log": "a file (one without / at its beginning lies in MOORAGE_HOME), or off",
     "gateway_processes": f"1 to {PROCESSES_MAX}: one for each CPU core that the gateway may use",
     "gateway_tls_certificate": "a PEM file: the certificate, then those that lead to its root",

@@ -1,8 +1,10 @@
 """Settings of one gateway process, as its supervisor writes them. No environment is read here."""
 
+import ipaddress
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -11,6 +13,7 @@ from typing import Any, Final
 from moorage.domain.errors import InvalidSpec
 
 PROCESSES_MAX = 256
+ID_MAX = 100
 ACCELERATORS: Final = ("auto", "require", "off")
 
 
@@ -50,6 +53,10 @@ SPANS: Final[Mapping[str, Span]] = MappingProxyType(
         "tls_handshake_timeout_s": Span(0.05, _DAY_S, whole=False),
     }
 )
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?")
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+)(:[0-9]{1,5})?/?")
+_ID = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{ID_MAX - 1}}}")
+_ANY = "*"
 _PATHS = ("state_dir", "access_log", "tls_certificate", "tls_key")
 
 
@@ -147,13 +154,15 @@ class GatewayConfig:
         missing = sorted({"server_url", "token", "state_dir", "gateway_id"} - set(values))
         if missing:
             raise InvalidSpec(f"gateway: setting {missing[0]!r} is missing", remedy="add it to the configuration file")
-        if not values["gateway_id"] or set("/~") & set(values["gateway_id"]):  # which ids of workers have
+        if not isinstance(values["gateway_id"], str) or not is_id(values["gateway_id"]):
             raise InvalidSpec(
                 f"gateway: gateway_id {values['gateway_id']!r} must be a plain name",
                 remedy="use letters, digits and dashes",
             )
-        lists = {name: _words(name, values[name]) for name in ("allowed_origins", "allowed_hosts") if name in values}
+        lists = {name: _words(name, values[name]) for name in _WORDS if name in values}
         paths = {name: Path(values[name]) for name in _PATHS if values.get(name)}
+        if "access_log" in paths and paths["access_log"].is_dir():
+            raise InvalidSpec(f"gateway: access_log {paths['access_log']} is a folder", remedy="name a file in it")
         return cls(**{**values, **lists, **paths})
 
     @classmethod
@@ -167,6 +176,28 @@ class GatewayConfig:
         return "http" if self.tls_certificate is None else "https"
 
 
+def is_id(word: str) -> bool:
+    """Whether a gateway may go by this, which stands in URLs, metrics and file names; ids of workers add `/` or `~`."""
+    return _ID.fullmatch(word) is not None
+
+
+def is_host(word: str) -> bool:
+    """Whether it is `*`, a host name as browsers send it (ASCII, no port), or an address."""
+    if word == _ANY or (_NAME.fullmatch(word) is not None and len(word) <= 253):
+        return True
+    try:
+        ipaddress.ip_address(word.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def is_origin(word: str) -> bool:
+    """Whether it is an origin, `https://chat.example:8443`, or what `is_host` is."""
+    found = _ORIGIN.fullmatch(word)
+    return is_host(word) if found is None else found.group(1) != _ANY and is_host(found.group(1))
+
+
 def values_of(path: Path) -> dict[str, Any]:
     """The settings in a JSON file, as they are written (`InvalidSpec` when it cannot be read)."""
     try:
@@ -178,7 +209,18 @@ def values_of(path: Path) -> dict[str, Any]:
     return values
 
 
+_WORDS: Final[Mapping[str, tuple[Callable[[str], bool], str]]] = {
+    "allowed_origins": (is_origin, "neither an origin, such as https://chat.example, nor a host name nor *"),
+    "allowed_hosts": (is_host, "neither a host name without scheme, port and path nor *"),
+}
+"""Which words they may have, and what others are."""
+
+
 def _words(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
         raise InvalidSpec(f"gateway: {name} must be a list of names, not {value!r}", remedy='such as ["chat.example"]')
+    allowed, not_so = _WORDS[name]
+    for word in value:
+        if not allowed(word):
+            raise InvalidSpec(f"gateway: {name} has {word!r}, {not_so}", remedy='such as ["chat.example"]')
     return tuple(value)

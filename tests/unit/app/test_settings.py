@@ -285,6 +285,15 @@ def test_every_setting_of_the_gateway_can_be_set_by_a_person_and_reaches_it(tmp_
         ("records_max", "1.5", "not a whole number", "such as 10000"),
         ("forwarded", "maybe", "neither true nor false", "true or false"),
         ("id", "a/b", "not a plain name", "letters, digits"),
+        ("id", 'ü;"<b>', "not a plain name", "letters, digits"),
+        ("id", "-x", "not a plain name", "letters, digits"),
+        ("allowed_hosts", "http://x/", "'http://x/' is no host name", "without scheme"),
+        ("allowed_hosts", "models.example, x y", "'x y' is no host name", "such as models.example"),
+        ("allowed_hosts", "models.example:7421", "is no host name", "without scheme, port"),
+        ("allowed_hosts", "*.example", "is no host name", "* is any"),
+        ("allowed_origins", "https://chat.example/app", "is no origin", "SCHEME://HOST"),
+        ("allowed_origins", "x y", "'x y' is no origin", "such as https://chat.example"),
+        ("allowed_origins", "https://*", "is no origin", "* is any"),
         ("advertise", "models.example", "not an http(s) address", "https://HOST"),
     ],
 )
@@ -373,6 +382,11 @@ def test_an_access_log_whose_folder_is_not_there_is_refused_and_nothing_is_made(
     assert not (tmp_path / "none").exists()
     home.require_folder_of(home.root / "logs" / "access.log")  # which `moor up` makes
     home.require_folder_of(tmp_path / "access.log")
+    (home.root / "logs").mkdir(parents=True)
+    for folder in (home.root / "logs", tmp_path):
+        with pytest.raises(InvalidSpec, match="it is a folder") as refused:
+            home.require_folder_of(folder)
+        assert str(folder / "access.log") in str(refused.value.remedy)
     home.require_folder_of(None)
 
 

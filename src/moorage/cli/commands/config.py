@@ -71,6 +71,7 @@ def _settings(session: Session) -> list[dict[str, Any]]:
     if done.returncode != 0:
         message = done.stderr.strip().removeprefix("error: ")
         raise InvalidSpec(message or "the settings cannot be read", remedy=None)
+    click.echo(done.stderr, err=True, nl=False)  # warnings
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     return rows
 
