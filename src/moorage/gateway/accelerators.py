@@ -176,9 +176,9 @@ def library_of(manifest: Mapping[str, Any] | None, part: str, folder: Path, pack
     if told is None:
         raise Unusable(f"the {part} part was not built")
     for name, digest in told["sources"].items():
-        if _digest_or_none(package / name) != digest:
+        if _digest_or_none(_below(package, name, folder)) != digest:
             raise Unusable(f"the {part} part was built before {name} changed")
-    library = folder / str(told["file"])
+    library = _below(folder, told["file"], folder)
     found = _digest_or_none(library)
     if found != told["digest"]:
         raise Unusable(f"{library} {'is missing' if found is None else 'is damaged'}")
@@ -206,22 +206,48 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
-        form, made_for, modules = manifest["format"], manifest["tag"], manifest["modules"]
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Unusable(f"{path} cannot be read: {error!r}") from error
-    if form != FORMAT or modules != list(MODULES):
+    except OSError as error:
+        raise Unusable(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise Unusable(f"{path} cannot be read: it is not JSON") from error
+    if not isinstance(manifest, dict):
+        raise Unusable(f"{path} cannot be read: it is no JSON object")
+    lacks = [name for name in ("format", "tag", "modules", "parts") if name not in manifest]
+    if lacks:
+        raise Unusable(f"{path} cannot be read: it has no {' and no '.join(lacks)}")
+    if manifest["format"] != FORMAT or manifest["modules"] != list(MODULES):
         raise Unusable("they were built for another release")
-    if made_for != tag():
-        raise Unusable(f"they were built for another Python ({made_for}, and this is {tag()})")
-    return cast(dict[str, Any], manifest)
+    if manifest["tag"] != tag():
+        raise Unusable(f"they were built for another Python ({manifest['tag']}, and this is {tag()})")
+    if not isinstance(manifest["parts"], dict) or not all(map(_is_whole, manifest["parts"].values())):
+        raise Unusable(f"{path} cannot be read: it does not say of each part its file, its digest and its sources")
+    return manifest
+
+
+def _is_whole(part: object) -> bool:
+    """Whether what a manifest says of a part has the form that this release writes."""
+    if not isinstance(part, dict) or not isinstance(part.get("sources"), dict):
+        return False
+    return all(isinstance(each, str) for each in (part.get("file"), part.get("digest"), *part["sources"].values()))
+
+
+def _below(place: Path, name: str, folder: Path) -> Path:
+    """The file of this name.
+
+    Raises:
+        Unusable: it would be elsewhere, where no build puts anything.
+    """
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise Unusable(f"{folder / MANIFEST} names {name}, which is outside {place}")
+    return place / name
 
 
 def _digest_or_none(path: Path) -> str | None:
     try:
         return digest_of(path)
-    except OSError:
+    except (OSError, ValueError):  # no such file, or no name of one
         return None
 
 

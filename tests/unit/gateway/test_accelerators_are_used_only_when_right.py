@@ -199,11 +199,51 @@ def test_a_damaged_library_is_not_even_loaded(built: Built) -> None:
     assert_pure(told)
 
 
-@pytest.mark.parametrize("text", ["{", '{"format": 1}'])
-def test_a_manifest_that_cannot_be_read_is_as_none_but_told(built: Built, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "it is not JSON"),
+        ("\x00", "it is not JSON"),
+        ("[" * 100_000, "it is not JSON"),
+        ("[]", "it is no JSON object"),
+        ('{"format": 1, "parts": {}}', "it has no tag and no modules"),
+    ],
+    ids=["cut", "bytes", "deep", "list", "lacking"],
+)
+def test_a_manifest_that_cannot_be_read_is_as_none_but_told(built: Built, text: str, why: str) -> None:
     (built.folder / MANIFEST).write_text(text)
     told = built.look()
-    assert "cannot be read" in told["fault"]
+    assert told["fault"] == f"{built.folder / MANIFEST} cannot be read: {why}"
+    assert_pure(told)
+
+
+def test_a_manifest_that_may_not_be_read_is_told_in_words(built: Built) -> None:
+    (built.folder / MANIFEST).unlink()
+    (built.folder / MANIFEST).mkdir()
+    assert built.look()["fault"] == f"{built.folder / MANIFEST} cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize(
+    "parts", [[], {NATIVE: "x"}, {NATIVE: {}}, {NATIVE: {"file": "x", "digest": None, "sources": {}}}], ids=repr
+)
+def test_a_manifest_that_says_too_little_of_a_part_is_as_none_but_told(built: Built, parts: object) -> None:
+    built.change(parts=parts)
+    told = built.look()
+    assert "does not say of each part its file, its digest and its sources" in told["fault"]
+    assert_pure(told)
+
+
+@pytest.mark.parametrize("of", ["file", "sources"])
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_manifest_that_names_a_file_outside_its_folder_is_not_followed(built: Built, of: str, absolute: bool) -> None:
+    outside = shutil.copy(built.library(NATIVE), built.folder.parent)  # whole, and of the right digest
+    name = str(outside) if absolute else f"../{Path(outside).name}"
+    native = built.manifest["parts"][NATIVE]
+    native[of] = name if of == "file" else {name: native["digest"]}
+    built.change(parts={NATIVE: native})
+    told = built.look(wanted=(NATIVE,))
+    place = built.folder if of == "file" else built.package
+    assert told["fault"] == f"{built.folder / MANIFEST} names {name}, which is outside {place}"
     assert_pure(told)
 
 
