@@ -33,6 +33,7 @@ def bootstrap(argv: list[str]) -> int:
         CACHE.mkdir(exist_ok=True)
         with _alone():
             if not _is_current(profile):  # another make may just have done it
+                _require_ours()
                 _install(profile)
                 _stamp(profile).write_text(_digest())
     except Problem as problem:
@@ -42,6 +43,20 @@ def bootstrap(argv: list[str]) -> int:
         print("interrupted; run the same command again to go on", file=sys.stderr)
         return 130
     return 0
+
+
+def _require_ours() -> None:
+    """`.venv` may be a link, but to nowhere outside: this checkout would be installed into another one's environment.
+
+    Raises:
+        Problem: it is one.
+    """
+    place = VENV.resolve()
+    if not place.is_relative_to(ROOT.resolve()):
+        raise Problem(
+            f"{VENV} is a link to {place}, outside this checkout: setting up would put this checkout's code and "
+            f"packages into that environment; remove the link (rm {VENV}) and run the same command again"
+        )
 
 
 def _install(profile: str) -> None:

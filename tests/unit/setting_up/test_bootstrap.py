@@ -155,6 +155,32 @@ def test_behind_a_mirror_only_our_own_environment_is_installed_into(
         assert command[command.index("--python") + 1] == str(a_checkout.root / ".venv" / "bin" / "python")
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_environment_of_another_checkout_is_left_as_it_is(
+    a_checkout: SimpleNamespace,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    is_there: bool,
+) -> None:
+    other = tmp_path_factory.mktemp("other") / ".venv"
+    if is_there:
+        other.mkdir()
+    (a_checkout.root / ".venv").symlink_to(other)
+    assert install.bootstrap(["full"]) == 1
+    said = capsys.readouterr().err
+    assert f"error: {a_checkout.root / '.venv'} is a link to {other}, outside this checkout" in said
+    assert f"rm {a_checkout.root / '.venv'}" in said
+    assert not a_checkout.ran
+    assert not is_there or not list(other.iterdir())
+
+
+def test_a_link_that_stays_in_the_checkout_is_an_environment_as_another(a_checkout: SimpleNamespace) -> None:
+    (a_checkout.root / "environments").mkdir()
+    (a_checkout.root / ".venv").symlink_to("environments")
+    assert install.bootstrap(["full"]) == 0
+    assert len(a_checkout.ran) == 1
+
+
 def test_a_step_that_fails_leaves_no_stamp(a_checkout: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_command: list[str], _env: dict[str, str]) -> None:
         raise system.Problem("uv ended with exit code 2")
