@@ -69,10 +69,10 @@ class SilentGateway:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """A replica to which a gateway sends nothing but single tries now.
+    """A replica to which a gateway sends nothing but single tries now, or would.
 
     Args:
-        why: as in `PutAside`.
+        why, bad, answered, of: as in `PutAside`.
         tried_in_s: seconds until the next try; None: not before a newer table names it.
     """
 
@@ -80,6 +80,9 @@ class Aside:
     replica: str
     why: str
     tried_in_s: float | None
+    bad: int = 0
+    answered: str | None = None
+    of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +209,9 @@ class Gateways:
         """What gateways put aside of one endpoint's replicas, by replica."""
         now = self._clock.monotonic()
         told = [
-            Aside(g.id, each.replica, each.why, _left(each.tried_in_s, now - g.heard_at))
+            Aside(
+                g.id, each.replica, each.why, _left(each.tried_in_s, now - g.heard_at), each.bad, each.answered, each.of
+            )
             for g in self.live()
             if (activity := g.activity.get((namespace, name))) is not None
             for each in activity.aside

@@ -46,6 +46,8 @@ SWEEP_S = 1.0
 
 _SERVER_ERRORS = 500
 _UNWELL = (502, 503, 504)
+_BAD = (FAILED, SERVER_ERROR)
+_TIMED_OUT = 504
 
 
 class Log(Protocol):
@@ -209,6 +211,8 @@ class Hub:
             self.limits.ended(client, permit, outcome, sent=target is not None)
         if target is not None:
             told = OK if outcome == "ok" and client.status < _SERVER_ERRORS else _told_of(client, outcome)
+            if told in _BAD:
+                target.answered = _bad_word(client, outcome)
             before = target.ejections
             releases = self.router.done(endpoint, target, now, told, client.sent_at, client.tenant)
             if target.ejections != before:
@@ -372,6 +376,13 @@ def _label(target: TargetState) -> bytes:
 
 def _nobody() -> None:
     """Nobody listens yet."""
+
+
+def _bad_word(client: "Exchange", outcome: str) -> str:
+    """What a bad answer was: its status, or that there was none, none in time, or half of one."""
+    if outcome == "ok":
+        return str(client.status)
+    return "cut" if outcome == "cut" else "timeout" if client.status == _TIMED_OUT else "reset"
 
 
 def _told_of(client: "Exchange", outcome: str) -> int:

@@ -143,7 +143,12 @@ def _activity(endpoint: EndpointState, oldest: Mapping[TargetState, float], now:
             PutAside(
                 replica=target.spec.replica,
                 why=why,
-                tried_in_s=None if target.ejected_until == inf else round(max(0.0, target.ejected_until - now), 3),
+                tried_in_s=round(max(0.0, target.ejected_until - now), 3)
+                if target.aside and target.ejected_until != inf
+                else None,
+                bad=target.bad,
+                answered=target.answered if target.bad else None,
+                of=len(target.revision.targets),
             )
             for target, why in _aside(endpoint)
         ),
@@ -151,7 +156,7 @@ def _activity(endpoint: EndpointState, oldest: Mapping[TargetState, float], now:
 
 
 def _aside(endpoint: EndpointState) -> list[tuple[TargetState, str]]:
-    """Replicas in the table that are put aside, and why."""
+    """Replicas in the table that are put aside, or would be if there were others, and why."""
     return [(target, why) for target in endpoint.targets if (why := why_aside(target)) is not None]
 
 

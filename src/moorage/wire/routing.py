@@ -225,13 +225,20 @@ class Usage(Message):
 
 
 class PutAside(Message):
-    """A replica in the table to which a gateway sends nothing but single tries now."""
+    """A replica in the table to which a gateway process sends nothing but single tries now, or would if it could."""
 
     replica: str
     why: str
-    """unreachable (no connect), bad_answers (in a row) or another_model (at its address)"""
+    """unreachable (no connect), bad_answers (in a row), another_model (at its address), or kept_bad: bad answers
+    in a row, but in use, since half of its revision's replicas stay"""
     tried_in_s: float | None = None
-    """until one request may try it, 0 when the next one does; None: a newer table has to name it first"""
+    """until one request may try it, 0 when the next one does; None: it is in use, or a newer table has to name it"""
+    bad: int = Field(default=0, ge=0)
+    """bad answers in a row, as this process counts them"""
+    answered: str | None = None
+    """the last of them: a status, reset (no answer), timeout (none in time) or cut (half of one)"""
+    of: int = Field(default=0, ge=0)
+    """replicas of its revision in the table; 0: not told"""
 
 
 class EndpointActivity(Message):

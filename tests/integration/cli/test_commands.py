@@ -304,9 +304,15 @@ def test_the_status_of_an_endpoint_is_asked_of_why(api: StubApi, capsys: pytest.
     assert "moor why chat" in told
 
 
+BAD = {"replica": "x", "gateway": "g", "bad": 7}
+
+
 def test_why_tells_of_replicas_that_a_gateway_put_aside(api: StubApi, capsys: pytest.CaptureFixture[str]):
     aside = [
         {"replica": "gemma-0-1", "gateway": "g", "why": "bad_answers", "tried_in_s": 3.96},
+        BAD | {"why": "bad_answers", "tried_in_s": 3.96, "answered": "timeout", "of": 3},
+        BAD | {"why": "kept_bad", "tried_in_s": None, "answered": "503", "of": 1},
+        BAD | {"why": "kept_bad", "tried_in_s": None, "answered": "reset", "of": 3},
         {"replica": "gemma-1-1", "gateway": "g", "why": "unreachable", "tried_in_s": 0.0},
         {"replica": "gemma-2-1", "gateway": "g", "why": "another_model", "tried_in_s": None},
     ]
@@ -316,6 +322,11 @@ def test_why_tells_of_replicas_that_a_gateway_put_aside(api: StubApi, capsys: py
     begins = "is put aside by gateway g:"
     assert capsys.readouterr().out.splitlines()[1:] == [
         f"  replica gemma-0-1 {begins} it answers badly; tried again in 4.0 s",
+        f"  replica x {begins} it answered badly 7 times in a row, last with no answer in time; tried again in 4.0 s",
+        "  replica x answered badly 7 times in a row, last with 503 (gateway g); kept in use because it is the only "
+        "one",
+        "  replica x answered badly 7 times in a row, last with no answer (gateway g); kept in use because half of the "
+        "replicas must stay",
         f"  replica gemma-1-1 {begins} it cannot be reached; tried again by the next request",
         f"  replica gemma-2-1 {begins} another model answers at its address; until the next routing table names it",
     ]

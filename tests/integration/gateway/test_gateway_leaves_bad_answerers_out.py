@@ -65,6 +65,9 @@ async def test_bad_answers_in_a_row_end_it_and_a_good_one_brings_it_back(
         assert answers.count(status) == len(server.seen) == allowed
         assert await ejected(rig) == {"r0"}
         await until(lambda: told(plane) == [("r0", "bad_answers")])
+        seen_aside = plane.reports[-1].endpoints[0].aside[0]
+        last = {"hang": "timeout"}.get(kind, kind)
+        assert (seen_aside.bad, seen_aside.answered, seen_aside.of) == (allowed, last, 3)
         waits_s = plane.reports[-1].endpoints[0].aside[0].tried_in_s
         assert waits_s is not None
         assert 0.0 <= waits_s <= BARRED_MIN_S
@@ -105,6 +108,25 @@ async def test_bad_answers_of_most_replicas_leave_half_of_them_in_use(rig: Rig) 
         await server.stop()
 
 
+@pytest.mark.parametrize("kind", ["503", "reset"])
+async def test_the_only_one_that_answers_badly_is_kept_and_told_until_it_answers_well(rig: Rig, kind: str) -> None:
+    server = await ModelServer(Fault(kind)).start()
+    rig.serve(server)
+    reporter = Reporter(rig.gateway.hub, rig.gateway.config, incarnation="i", address="a")
+    for _ in range(BAD_ANSWERS - 1):
+        await rig.ask(post())
+    assert reporter.report(None).endpoints[0].aside == ()
+    for _ in range(3):
+        await rig.ask(post())
+    (kept,) = reporter.report(None).endpoints[0].aside
+    assert kept == PutAside(replica=kept.replica, why="kept_bad", bad=BAD_ANSWERS + 2, answered=kind, of=1)
+    assert await ejected(rig) == set()
+    server.handler = ModelServer().handler
+    assert (await rig.ask(post())).status == 200
+    assert reporter.report(None).endpoints[0].aside == ()
+    await server.stop()
+
+
 async def test_one_that_another_model_took_over_is_told_apart_from_one_that_is_away(rig: Rig) -> None:
     async def lists_another(seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         body = b'{"data": [{"id": "other"}]}'
@@ -119,7 +141,7 @@ async def test_one_that_another_model_took_over_is_told_apart_from_one_that_is_a
     assert (await rig.ask(post())).status == 503
     reporter = Reporter(rig.gateway.hub, rig.gateway.config, incarnation="i", address="a")
     first, second = reporter.report(None).endpoints[0].aside
-    assert first == PutAside(replica="r-0", why="another_model")
+    assert first == PutAside(replica="r-0", why="another_model", of=2)
     assert (second.replica, second.why) == ("r-1", "unreachable")
     assert second.tried_in_s is not None
     await other.stop()

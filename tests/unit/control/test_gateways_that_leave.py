@@ -131,13 +131,16 @@ async def test_one_that_is_killed_blocks_until_its_lease_is_over() -> None:
 async def test_what_a_gateway_put_aside_is_told_with_the_time_that_is_left_and_ends_with_it() -> None:
     clock = Monotonic()
     gateways = await registry(Secrets(), clock)
-    aside = (PutAside(replica="r", why="bad_answers", tried_in_s=4.0), PutAside(replica="q", why="another_model"))
+    aside = (
+        PutAside(replica="r", why="bad_answers", tried_in_s=4.0, bad=6, answered="503", of=3),
+        PutAside(replica="q", why="another_model"),
+    )
     told = report("g", "life", 3).model_copy(update={"endpoints": (EndpointActivity(name="m", aside=aside),)})
     await gateways.heard(told)
     clock.seconds += 1.5
     assert gateways.aside("default", "m") == [
         Aside("g", "q", "another_model", None),
-        Aside("g", "r", "bad_answers", 2.5),
+        Aside("g", "r", "bad_answers", 2.5, 6, "503", 3),
     ]
     clock.seconds += 10.0
     assert gateways.aside("default", "m")[1].tried_in_s == 0.0

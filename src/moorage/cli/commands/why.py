@@ -89,13 +89,22 @@ _ASIDE = {
     "bad_answers": "it answers badly",
     "another_model": "another model answers at its address",
 }
+_ANSWERED = {"reset": "no answer", "timeout": "no answer in time", "cut": "an answer that broke off"}
+"""and statuses as they are"""
 
 
 def _aside(replicas: Any) -> list[str]:
     """Replicas that are ready, but get nothing from a gateway that met them otherwise."""
     lines = []
     for each in replicas:
+        bad = _bad(each)
+        if each["why"] == "kept_bad":
+            kept = "it is the only one" if each.get("of") == 1 else "half of the replicas must stay"
+            lines.append(f"  replica {each['replica']} {bad} (gateway {each['gateway']}); kept in use because {kept}")
+            continue
         why, tried_in_s = _ASIDE.get(each["why"], each["why"]), each["tried_in_s"]
+        if each["why"] == "bad_answers" and each.get("bad"):
+            why = f"it {bad}"
         again = (
             "until the next routing table names it"
             if tried_in_s is None
@@ -105,6 +114,13 @@ def _aside(replicas: Any) -> list[str]:
         )
         lines.append(f"  replica {each['replica']} is put aside by gateway {each['gateway']}: {why}; {again}")
     return lines
+
+
+def _bad(each: dict[str, Any]) -> str:
+    """How often it answered badly, and how the last time."""
+    count, answered = each.get("bad") or 0, each.get("answered")
+    times = f"{count} time{'' if count == 1 else 's'} in a row" if count else "in a row"
+    return f"answered badly {times}{f', last with {_ANSWERED.get(answered, answered)}' if answered else ''}"
 
 
 def _on_its_way(worker: dict[str, Any]) -> list[str]:

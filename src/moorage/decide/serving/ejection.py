@@ -27,6 +27,8 @@ UNREACHABLE: Final = "unreachable"
 """Why one is put aside, as reports say it."""
 ANSWERS_BADLY: Final = "bad_answers"
 OTHER_MODEL: Final = "another_model"
+KEPT_BAD: Final = "kept_bad"
+"""Of one that would be put aside by its answers, were there others."""
 
 BAD_ANSWERS: Final = 5
 """In a row. As Envoy's outlier detection (`consecutive_5xx`, `consecutive_gateway_failure`: 5 each)."""
@@ -83,6 +85,7 @@ def answered_badly(target: TargetState, outcome: int, now: float, sent_at: float
         outcome: `FAILED` or `SERVER_ERROR`.
         sent_at: when the request went there. One sent before the replica was put aside tells nothing new.
     """
+    target.bad += 1
     if target.barred:
         if sent_at >= target.ejected_until:
             _bar(target, now)
@@ -98,7 +101,7 @@ def answered_badly(target: TargetState, outcome: int, now: float, sent_at: float
 def answered_well(target: TargetState, sent_at: float) -> bool:
     """A good answer. Whether the target is open again."""
     if not target.barred:
-        target.strikes = 0
+        target.strikes = target.bad = 0
         return False
     if sent_at < target.ejected_until:
         return False
@@ -115,9 +118,9 @@ def left_open(target: TargetState, sent_at: float) -> bool:
 
 
 def why_aside(target: TargetState) -> str | None:
-    """What put it aside; None of one that is in use."""
+    """What put it aside, or would have; None of one that is in use for what it answers."""
     if not target.aside:
-        return None
+        return KEPT_BAD if target.strikes >= _STRIKES else None
     if target.ejected_until == inf:
         return OTHER_MODEL
     return UNREACHABLE if target.failures else ANSWERS_BADLY
@@ -143,7 +146,7 @@ def _bar(target: TargetState, now: float) -> None:
 
 
 def _unbar(target: TargetState) -> None:
-    target.barred = target.strikes = 0
+    target.barred = target.strikes = target.bad = 0
     if not target.failures:
         target.aside = target.probing = False
 

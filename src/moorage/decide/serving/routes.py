@@ -132,7 +132,9 @@ class TargetState:
     """One replica and what this gateway has at it. Outlives its place in the table while requests run there."""
 
     __slots__ = (
+        "answered",
         "aside",
+        "bad",
         "barred",
         "ejected_until",
         "ejections",
@@ -157,6 +159,10 @@ class TargetState:
         """connects that failed since the last one that worked"""
         self.strikes = 0
         """bad answers since the last good one, in halves"""
+        self.bad = 0
+        """bad answers since the last good one, or since it was let in again"""
+        self.answered = ""
+        """the last of them, as reports say it"""
         self.barred = 0
         """how often bad answers put it aside since the last good one"""
         self.ejections = 0
