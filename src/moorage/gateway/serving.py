@@ -25,6 +25,7 @@ from moorage.gateway.greeting import Greetings
 from moorage.gateway.handover import SOCKETS
 from moorage.gateway.hub import Hub, Log
 from moorage.gateway.listeners import BACKLOG, Listeners
+from moorage.gateway.mistaken import Mistaken
 from moorage.gateway.orders import Order
 from moorage.gateway.siblings import Siblings
 
@@ -161,6 +162,7 @@ class Gateway:
         config, hub = self.config, self.hub
         if config.tls_certificate is not None and config.tls_key is not None:
             self._context = tls.server_context(config.tls_certificate, config.tls_key)
+            Mistaken(self._log, loop.time).watch(self._context)
         self._greetings = Greetings(lambda: _protocol(hub), config.tls_handshake_timeout_s)
         if not self._sockets:
             own = Listeners(config.host, config.port, 1)

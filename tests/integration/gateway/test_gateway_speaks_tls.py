@@ -69,7 +69,7 @@ async def test_versions_before_1_2_are_refused_and_http_1_1_is_agreed_on(
         assert tls.server_context(pair.certificate, pair.key).minimum_version == ssl.TLSVersion.TLSv1_2
 
 
-@pytest.mark.parametrize("sent", [get("/livez"), b"\x16\x03\x01\xff\xff" + b"\x00" * 300, b"\x00\xff" * 5000])
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01\xff\xff" + b"\x00" * 300, b"\x00\xff" * 5000])
 async def test_who_does_not_speak_tls_is_closed_and_disturbs_nobody(
     tmp_path: Path, pair: Pair, server: ModelServer, sent: bytes
 ) -> None:
@@ -83,6 +83,20 @@ async def test_who_does_not_speak_tls_is_closed_and_disturbs_nobody(
         client.send(post())
         assert (await client.answer()).status == 200
         client.close()
+
+
+async def test_who_speaks_plain_http_is_told_to_use_https_and_fills_no_log(tmp_path: Path, pair: Pair) -> None:
+    async with running_gateway(tmp_path, tls_handshake_timeout_s=1.0, **pair.settings) as rig:
+        for sent in (get("/livez"), post(text="x" * 1_000_000)):
+            plain = await rig.connect()
+            plain.send(sent)
+            answer = await plain.answer()
+            assert answer.status == 400
+            assert b"https://" in answer.body
+            with contextlib.suppress(ConnectionError):
+                assert await plain.rest() == b""
+        assert rig.gateway._log.events.count("gateway.plain_http_at_tls") == 1
+        assert not rig.gateway.hub.clients
 
 
 async def test_a_handshake_that_does_not_end_is_ended(tmp_path: Path, pair: Pair) -> None:
