@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from moorage.app import disk, joining
+from moorage.app.accelerated import used_by
 from moorage.app.differing import TAKE_UP, Difference
 from moorage.app.home import Home, part_configs, write_client, write_private
 from moorage.app.processes import PRIVATE_UMASK
@@ -84,6 +85,8 @@ def _up(options: Options, env: Mapping[str, str]) -> int:
         if settings.remembered:
             print("addresses are those of the last time; --port and --gateway-port name others")
         _tell_differing(done.differs, taken_up=done.taken_up)
+        if (used := used_by(home)).unused:
+            print(used.line())
         print("try:  moor serve --help   or   moor demo")
     if options.get("foreground"):
         return _stay(home)
@@ -198,9 +201,12 @@ def _gateway(options: Options, env: Mapping[str, str]) -> int:
     finally:
         progress.clear()
     if as_json:
-        print(json.dumps({"url": done.url, "processes": done.processes, "restart_for_url": done.restart_for_url}))
+        told = {"url": done.url, "processes": done.processes, "restart_for_url": done.restart_for_url}
+        used = done.accelerated
+        print(json.dumps(told | {"accelerators": used.parts, "accelerators_unused": used.unused}))
         return 0
     print(f"reloaded: {done.processes} new process{'es' if done.processes != 1 else ''} at {done.url}")
+    print(done.accelerated.line())
     if done.restart_for_url:
         print("the control plane shows its former URL until `moor down --keep` and `moor up`")
     return 0

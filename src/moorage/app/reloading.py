@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.app import processes
+from moorage.app.accelerated import Accelerated
 from moorage.app.home import Home, part_configs, write_client, write_private
 from moorage.app.processes import Identity
 from moorage.app.settings import Settings
@@ -34,11 +35,13 @@ class Reloaded:
 
     Args:
         restart_for_url: clients reach it under another URL, which the control plane knows after its next start.
+        accelerated: what the new processes use of the compiled parts.
     """
 
     url: str
     processes: int
     restart_for_url: bool
+    accelerated: Accelerated
 
 
 def reload(home: Home, settings: Settings, progress: Progress) -> Reloaded:
@@ -65,7 +68,7 @@ def reload(home: Home, settings: Settings, progress: Progress) -> Reloaded:
     moved = after["scheme"] != told["scheme"]
     if moved and home.client.exists():
         write_client(home, settings)
-    return Reloaded(url, len(after["workers"]), restart_for_url=moved)
+    return Reloaded(url, len(after["workers"]), restart_for_url=moved, accelerated=Accelerated.of(after))
 
 
 def renewed(home: Home, identity: Identity) -> bool:

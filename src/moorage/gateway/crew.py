@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,8 @@ class Worker:
     """connections, of one that retires"""
     accelerators: tuple[str, ...] = ()
     """what of its hot path is compiled"""
+    unused: str = ""
+    """why not all of it that was built is"""
     failure: tuple[int, str] | None = None
     """exit code and message of one that could not start"""
     kill_at: float | None = None
@@ -112,6 +114,7 @@ class Worker:
         if what == orders.SERVING and self.state == STARTING:
             self.state = SERVING
             self.accelerators = tuple(said.get("accelerators", ()))
+            self.unused = str(said.get("unused", ""))
         elif what == orders.FAILED:
             self.failure = (int(said["code"]), str(said["message"]))
         elif what == orders.LEFT:
@@ -199,6 +202,12 @@ def safer(values: Mapping[str, Any], how: str, *, served: bool) -> dict[str, Any
     fault = how.removeprefix("killed by ") in _FAULTS
     used = values.get("accelerators", "auto")
     return {**values, "accelerators": "off"} if fault and (used == "auto" or (used == "require" and served)) else None
+
+
+def accelerated(workers: Collection[Worker]) -> dict[str, Any]:
+    """What is told of their compiled forms: the parts that each uses, and why one does not use all that was built."""
+    unused = next((worker.unused for worker in workers if worker.unused), "")
+    return {"accelerators": [list(worker.accelerators) for worker in workers], "accelerators_unused": unused}
 
 
 def identity() -> dict[str, Any]:

@@ -381,7 +381,7 @@ class Master:
             "scheme": self._config.scheme,
             "state": state,
             "workers": [worker.child.pid for worker in self._crew.values()],
-            "accelerators": [list(worker.accelerators) for worker in self._crew.values()],
+            **crew.accelerated(self._crew.values()),
             "reloads": self._reloads,
             "error": self._error,
             "inherited": [*self._released, *(worker.child.pid for worker in self._inherited())],

@@ -14,7 +14,7 @@ PROTOCOL = 3
 """Another number is another release of ours, which a master that is older cannot start."""
 
 SERVING = "serving"
-"""A worker: it accepts. `accelerators`: what of its hot path is compiled."""
+"""A worker: it accepts. `accelerators`: what of its hot path is compiled; `unused`: why not all that was built is."""
 FAILED = "failed"
 """A worker: it cannot start. `code` for the exit, `message`."""
 LEFT = "left"

@@ -118,7 +118,7 @@ class Duty:
         await gateway.start()
         calm_collector()
         self._gateway = gateway
-        self._say(said=orders.SERVING, accelerators=list(chosen.parts))
+        self._say(said=orders.SERVING, accelerators=list(chosen.parts), unused=chosen.fault)
         covering = asyncio.create_task(self._cover(gateway))
         await _either(self._ending, self._retiring)
         covering.cancel()

@@ -2,16 +2,20 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import moorage
 
 PATIENCE_S = 90.0
 
@@ -49,14 +53,23 @@ def wait_until_it_serves(directory: Path, running: "subprocess.Popen[bytes]") ->
         time.sleep(0.05)
 
 
+@contextmanager
+def running_gateway(home: Path, env: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    log = (home / "gateway.log").open("wb")
+    running = subprocess.Popen(command(), env=env, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        wait_until_it_serves(home, running)
+        yield running
+    finally:
+        running.send_signal(signal.SIGTERM)
+        code = running.wait(PATIENCE_S)
+    assert code == 0
+
+
 @pytest.fixture
 def gateway(tmp_path: Path, env: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
-    log = (tmp_path / "gateway.log").open("wb")
-    running = subprocess.Popen(command(), env=env, stderr=log, stdin=subprocess.DEVNULL)
-    wait_until_it_serves(tmp_path, running)
-    yield running
-    running.send_signal(signal.SIGTERM)
-    assert running.wait(PATIENCE_S) == 0
+    with running_gateway(tmp_path, env) as running:
+        yield running
 
 
 def reload(env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
@@ -83,6 +96,29 @@ def test_settings_of_now_are_taken_up_and_bad_ones_leave_all_as_it_was(
     assert str(tmp_path / "logs" / "gateway.log") in failed.stderr
     assert told(tmp_path)["workers"] == after["workers"]
     assert (tmp_path / "run" / "gateway.json").read_text() == config, "the next start is not spoilt either"
+
+
+def test_a_build_that_cannot_be_used_is_told_by_a_reload_and_its_lack_is_not(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    package, copy = Path(moorage.__file__).parent, tmp_path / "copy" / "moorage"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__", "accelerated"))
+    env |= {"PYTHONPATH": str(copy.parent)}
+    with running_gateway(tmp_path, env):
+        (copy / "accelerated").mkdir()
+        manifest = copy / "accelerated" / "manifest.json"
+        manifest.write_text("{")
+        done = json.loads(reload(env).stdout)
+        assert (done["accelerators"], done["accelerators_unused"]) == ([], f"{manifest} cannot be read: it is not JSON")
+        words = subprocess.run(
+            command(reload=True), env=env, capture_output=True, text=True, check=True, timeout=PATIENCE_S
+        )
+        first, second = words.stdout.splitlines()
+        assert first.startswith("reloaded: 1 new process at ")
+        assert second.startswith(f"accelerators in use: none, since {manifest} cannot be read: it is not JSON; `make ")
+        manifest.unlink()
+        done = json.loads(reload(env).stdout)
+        assert (done["accelerators"], done["accelerators_unused"]) == ([], "")
 
 
 def test_with_nothing_to_reload_that_is_said(tmp_path: Path, env: dict[str, str]) -> None:
