@@ -116,7 +116,7 @@ async def test_a_server_of_the_wrong_model_fails_with_what_it_lists(plane, make_
     await plane.want(server("--wrong-model", "other"))
     await plane.until(lambda: plane.gone(W))
     assert plane.codes(W)[-1] == "ready.wrong_model"
-    assert plane.last(W).steps[-1].params == {"expected": "m", "listed": "other"}
+    assert plane.last(W).steps[-1].params == {"missing": "m", "listed": "other"}
     assert plane.ready(W) is False
     assert "listening" in (plane.last(W).log_tail or "")
 

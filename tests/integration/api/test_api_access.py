@@ -69,6 +69,7 @@ EXPECTED_PATHS = {
     "/api/v1/namespaces/{ns}/keys": {"get", "post"},
     "/api/v1/namespaces/{ns}/keys/{name}": {"get", "patch", "delete"},
     "/api/v1/namespaces/{ns}/keys/{name}/revoke": {"post"},
+    "/api/v1/namespaces/{ns}/keys/{name}/history": {"get"},
     "/api/v1/namespaces/{ns}/keys/{name}/usage": {"get"},
     "/api/v1/namespaces/{ns}/secrets": {"get"},
     "/api/v1/namespaces/{ns}/secrets/{name}": {"get", "put", "delete"},
