@@ -19,8 +19,9 @@ demo: ## a real small model served end to end, with a crash and a sleep shown; c
 	@exec $(BIN)/moor demo
 
 # Tests that only compute, on two cores; then those that start processes, ports and databases, four at a time, since
-# most of their time is waiting. What shares an engine or an installation stays together (tests/conftest.py).
-FAST := $(wildcard tests/unit tests/property tests/sim tests/tidy)
+# most of their time is waiting. What shares an engine or an installation stays together (tests/conftest.py). The house
+# rules (tests/tidy) belong to `make check`.
+FAST := $(wildcard tests/unit tests/property tests/sim)
 REAL := $(wildcard tests/contract tests/integration tests/acceptance)
 WORKERS ?= 4
 
