@@ -98,6 +98,7 @@ def test_settings_of_now_are_taken_up_and_bad_ones_leave_all_as_it_was(
     assert (tmp_path / "run" / "gateway.json").read_text() == config, "the next start is not spoilt either"
 
 
+@pytest.mark.slow
 def test_a_build_that_cannot_be_used_is_told_by_a_reload_and_its_lack_is_not(
     tmp_path: Path, env: dict[str, str]
 ) -> None:

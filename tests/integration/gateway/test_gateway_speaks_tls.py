@@ -303,6 +303,7 @@ async def test_handshakes_that_drip_end_at_their_time_and_keep_nobody_out(
         assert not rig.gateway.hub.clients
 
 
+@pytest.mark.slow
 async def test_certificates_are_renewed_under_load_without_a_failed_request(
     tmp_path: Path, server: ModelServer
 ) -> None:
