@@ -1,6 +1,6 @@
 """What a wait for an endpoint reads, look by look: whether every gateway has it as it is. Loaded by the first wait."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from moorage.client.session import Session
@@ -13,7 +13,23 @@ Json = dict[str, Any]
 
 async def wait_for_endpoint(session: Session, namespace: str, what: Watch) -> Outcome:
     """Wait; arguments and errors as `AsyncEndpoints.wait`."""
-    path = session.path("endpoints", what.name, namespace=namespace)
+    return await wait_for_spread(
+        session, session.path("endpoints", what.name, namespace=namespace), what, judge_endpoint
+    )
+
+
+async def wait_for_spread(
+    session: Session, path: str, what: Watch, judge: Callable[[Mapping[str, Any]], Verdict]
+) -> Outcome:
+    """Read an object that gateways go by until they do; one that is deleted meanwhile fails the wait.
+
+    Args:
+        path: of the object.
+        judge: what one look at it says.
+
+    Raises:
+        NotFound: it was not there at the first look.
+    """
     seen = False
 
     async def look(limit_s: float) -> Sight:
@@ -25,7 +41,7 @@ async def wait_for_endpoint(session: Session, namespace: str, what: Watch) -> Ou
                 raise
             return Sight({"deleted": True}, Failed("it was deleted", None))
         seen = True
-        return Sight(found, judge_endpoint(found))
+        return Sight(found, judge(found))
 
     return await watch(what, look, session.transport)
 

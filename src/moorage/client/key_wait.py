@@ -3,32 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from moorage.client.endpoint_wait import lagging
+from moorage.client.endpoint_wait import lagging, wait_for_spread
 from moorage.client.session import Session
-from moorage.client.waiting import Done, Failed, KeepPolling, Verdict
-from moorage.client.watching import Outcome, Sight, Watch, watch
-from moorage.domain.errors import NotFound
-
-Json = dict[str, Any]
+from moorage.client.waiting import Done, KeepPolling, Verdict
+from moorage.client.watching import Outcome, Watch
 
 
 async def wait_for_key(session: Session, namespace: str, what: Watch) -> Outcome:
     """Wait; arguments and errors as `AsyncKeys.wait`."""
-    path = session.path("keys", what.name, namespace=namespace)
-    seen = False
-
-    async def look(limit_s: float) -> Sight:
-        nonlocal seen
-        try:
-            found: Json = await session.get(path, limit_s=limit_s)
-        except NotFound:
-            if not seen:
-                raise
-            return Sight({"deleted": True}, Failed("it was deleted", None))
-        seen = True
-        return Sight(found, judge_key(found))
-
-    return await watch(what, look, session.transport)
+    return await wait_for_spread(session, session.path("keys", what.name, namespace=namespace), what, judge_key)
 
 
 def judge_key(found: Mapping[str, Any]) -> Verdict:
