@@ -2,7 +2,8 @@
 
 Here: the choice between the two. Not here: what is written. An event loop's `write` queues, and looks at the queue once
 more before it sleeps; with a core (`native`) the usual write is one system call and nothing after it. Whatever is not
-usual goes to the transport: a queue, a full kernel buffer, a connection that broke or closes, TLS.
+usual goes to the transport: a queue, a full kernel buffer, a connection that broke or closes, TLS. Nothing calls it
+yet: the path writes by transports until a measure shows what this saves (decision 0030).
 """
 
 import asyncio
