@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 WHOLE_BODY_BYTES_MAX = 256 * 1024
 """A body up to this size is looked at whole, so that a second `model` is seen wherever it stands and however the body
 was cut on its way. In a longer one the first `model` counts: it goes on while it still comes."""
+_TOO_LARGE = Refuse(413, "body_too_large", "the request's body is too large for this gateway")
 
 
 class Intake(Switching):
@@ -48,6 +49,7 @@ class Intake(Switching):
         self._forward = b""
         self._found: str | Skimmed = Skimmed.MORE
         self._left = 0
+        """of the body: what its length says still comes, or how much may in chunks"""
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._payload = bytearray()
@@ -75,6 +77,7 @@ class Intake(Switching):
         have = len(data) - start
         if length < 0:
             self._counter = ChunkCounter()
+            self._left = self.hub.config.body_bytes_max
             self._phase = BODY
         elif have >= length:
             self._phase = SENT
@@ -94,7 +97,7 @@ class Intake(Switching):
     def _dispatch(self, head: RequestHead, body: bytes) -> None:
         line = head.line
         if head.length > self.hub.config.body_bytes_max:
-            self.refuse(Refuse(413, "body_too_large", "the request's body is too large for this gateway"))
+            self.refuse(_TOO_LARGE)
         elif line.kind == MODEL:
             self._forward = line.forwards[0].line
             if head.asks is None and head.length:
@@ -297,12 +300,13 @@ class Intake(Switching):
         try:
             end = self._body_end(data)
         except FramingError as error:
-            if self.first_at:
-                self._drop_upstream()
-                self._cut()
-            else:
-                self.refuse(Refuse(400, "bad_request", f"malformed chunked body: {error}"))
+            self._end_early(Refuse(400, "bad_request", f"malformed chunked body: {error}"))
             return None
+        if self._counter is not None:  # which does not say before how long it will be; its framing counts too
+            self._left -= len(data) if end < 0 else end
+            if self._left < 0:
+                self._end_early(_TOO_LARGE)
+                return None
         if end < 0:
             return data
         self._phase = SENT
@@ -310,6 +314,14 @@ class Intake(Switching):
             return data
         self._buffer = data[end:]
         return data[:end]
+
+    def _end_early(self, refusal: Refuse) -> None:
+        """The rest of the body does not go on: say why, or end the answer that has begun."""
+        if self.first_at:
+            self._drop_upstream()
+            self._cut()
+        else:
+            self.refuse(refusal)
 
     def _body_end(self, data: bytes) -> int:
         if self._counter is not None:

@@ -2,9 +2,10 @@
 
 import json
 import ssl
+from pathlib import Path
 
 import pytest
-from gateway_rig import ModelServer, Rig, get, post
+from gateway_rig import ModelServer, Rig, get, post, running_gateway, until
 
 SMUGGLING = {
     "both lengths": b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -122,6 +123,31 @@ async def test_a_body_without_a_model_name_is_a_clear_error(
     code = "model_missing" if says.startswith("the request") else "invalid_body"
     assert (answer.status, answer.error["code"]) == (400, code)
     assert answer.error["message"].startswith(says)
+
+
+@pytest.mark.parametrize("path", ["/v1/x", "/endpoints/m/x"])
+async def test_a_body_in_chunks_has_the_limit_of_one_with_a_length(
+    tmp_path: Path, server: ModelServer, path: str
+) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    begins = b'e\r\n{"model": "m"}\r\n'
+    one_more = b"64\r\n" + b" " * 100 + b"\r\n"
+    async with running_gateway(tmp_path, body_bytes_max=1000) as rig:
+        rig.serve(server)
+        client = await rig.connect()
+        for _ in range(3):  # each has the whole of it
+            client.send(head + begins + one_more * 8 + b"0\r\n\r\n")
+            assert (await client.answer()).status == 200
+        client.send(head + begins)
+        for _ in range(10):
+            client.send(one_more)  # and never an end
+        answer = await client.answer()
+        assert (answer.status, answer.error["code"]) == (413, "body_too_large")
+        assert await client.rest() == b""
+        await until(
+            lambda: server.closed == server.connections, "the replica's connection is closed, since it has a part"
+        )
+    assert len(server.seen) == 3
 
 
 async def test_json_that_is_sent_as_a_form_is_told_so(rig: Rig, server: ModelServer) -> None:
