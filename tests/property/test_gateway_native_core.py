@@ -32,7 +32,7 @@ REQUEST = (
 KEYED = (
     b"POST /v1/completions HTTP/1.1\r\nhost: h\r\nx-request-id: abc-%x\r\nTE: trailers\r\n"
     b"authorization: bearer  moor-key.one.secret\r\ntransfer-encoding: chunked\r\nX-A:\r\nConnection: close\r\n"
-    b"X-B: %d \r\n\r\n"
+    b"X-B: %d \r\nx-moorage-SESSION:  s:1 \r\n\r\n"
 )
 ANSWER = (
     b"HTTP/1.1 200 OK\r\nServer: uvicorn\r\nDate: Mon, 30 Nov 2026 09:00:%02d GMT\r\nContent-Type: application/json\r\n"

@@ -29,20 +29,21 @@ _USUAL_WORDS = frozenset((b"keep-alive", b"close", b"upgrade", b"te"))
 _NEVER_NAMED = frozenset((b"content-length", b"transfer-encoding", b"host", b"authorization", b"content-type"))
 """Lines that frame or address the message stay whatever Connection says, else a client could take them away."""
 
-_PLAIN, _LENGTH, _CODING, _HOST, _ORIGIN, _TYPE = 0, 1, 2, 3, 4, 5
-_CREDENTIAL = 13
+_PLAIN, _LENGTH, _CODING, _HOST, _ORIGIN, _TYPE, _SESSION = 0, 1, 2, 3, 4, 5, 6
+_CREDENTIAL = 14
 """A Moorage key ends at this hop; whatever else vouches for a client is the model server's to judge."""
 _VOUCHING = (b"authorization", b"x-api-key")
 _KEY = re.compile(rb"(?:bearer +)?(moor-key\..*)", re.IGNORECASE | re.DOTALL)
 # From here on the line ends at this hop.
-_HOP, _CONNECTION, _EXPECT, _REQUEST_ID, _REVISION, _ENDPOINT, _UPGRADE = 6, 7, 8, 9, 10, 11, 12
-_OF_ONE_VALUE = frozenset((_REVISION, _ENDPOINT, _UPGRADE, _CREDENTIAL))
+_HOP, _CONNECTION, _EXPECT, _REQUEST_ID, _REVISION, _ENDPOINT, _UPGRADE = 7, 8, 9, 10, 11, 12, 13
+_OF_ONE_VALUE = frozenset((_REVISION, _ENDPOINT, _UPGRADE, _CREDENTIAL, _TYPE))
 """Two different values are one that there is not."""
 _FORMS = (b"multipart/", b"application/x-www-form-urlencoded")
 _PROTOCOL = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z/-]+")
 _NEVER_UPGRADED = (b"h2", b"http", b"tls", b"ssl")
 """Protocols that this hop would have to speak: what runs inside would be requests that nobody here read."""
 _OURS = b"x-moorage-"
+_SESSION_NAME = b"x-moorage-session"
 _KINDS = {
     b"content-length": _LENGTH,
     b"transfer-encoding": _CODING,
@@ -54,6 +55,7 @@ _KINDS = {
     b"x-request-id": _REQUEST_ID,
     b"x-moorage-revision": _REVISION,
     b"x-moorage-endpoint": _ENDPOINT,
+    _SESSION_NAME: _SESSION,
     b"keep-alive": _HOP,
     b"proxy-connection": _HOP,
     b"proxy-authorization": _HOP,
@@ -130,12 +132,20 @@ class FieldReader:
             return
         length_at = kinds.index(_LENGTH) if _LENGTH in kinds else -1
         # Host and Origin among them: a head that has the shape of one that was judged needs no judging
-        fixed = frozenset(at for at, kind in enumerate(kinds) if kind not in {_PLAIN, _LENGTH})
+        fixed = {at for at, kind in enumerate(kinds) if kind not in {_PLAIN, _LENGTH}}
+        session_at = kinds.index(_SESSION) if kinds.count(_SESSION) == 1 else -1
+        fixed.discard(session_at)
         holes = known.holes_with(lines) if known is not None else None
         if known is None and len(self._shapes) >= _SHAPES_MAX:
             self._shapes.clear()
         self._shapes[first] = Shape(
-            lines, fields, stopping=stopping, length_at=length_at, fixed=fixed, holes=holes or frozenset()
+            lines,
+            fields,
+            stopping=stopping,
+            length_at=length_at,
+            session_at=session_at,
+            fixed=frozenset(fixed),
+            holes=holes or frozenset(),
         )
 
     def _read(self, lines: Sequence[bytes]) -> Fields:
@@ -157,28 +167,29 @@ class FieldReader:
                 hosts.append(text)
             elif kind == _ORIGIN:
                 origins.append(text)
-            elif kind == _TYPE:
-                told[kind] = told[kind] + b", " + text if kind in told else text
             else:
-                stopping.append(line)
+                if kind >= _HOP:
+                    stopping.append(line)
                 if kind == _CONNECTION:
                     words = words | named if words else named
                 elif text or kind == _EXPECT:
-                    told[kind] = told[kind] + b", " + text if kind in _OF_ONE_VALUE and kind in told else text
+                    _tell(told, kind, text)
         if framings > 1:
             raise BadHead(400, "the body's length is said more than once")
         if self._judge is not None and len(hosts) < 2:  # with two, whoever asks is refused as malformed
             self._judge(hosts, origins)
         kept = _kept(lines, frozenset(stopping), words) if stopping else None
         asks = _asks(told, words) if told else None
-        return kept, length, len(hosts), words, told.get(_EXPECT), told.get(_REQUEST_ID), told.get(_REVISION), asks
+        session = b"" if _SESSION_NAME in words else told.get(_SESSION, b"")
+        expect, request_id, revision = told.get(_EXPECT), told.get(_REQUEST_ID), told.get(_REVISION)
+        return kept, length, len(hosts), words, expect, request_id, revision, asks, session
 
     def _kind(self, name: bytes) -> int:
         """Of a name in lower case."""
         kind = _KINDS.get(name, _PLAIN)
         if kind == _CREDENTIAL and self._answers:
             return _PLAIN
-        return _HOP if kind == _PLAIN and self._answers and name.startswith(_OURS) else kind
+        return _HOP if kind in {_PLAIN, _SESSION} and self._answers and name.startswith(_OURS) else kind
 
     def _learn(self, line: bytes) -> _Meaning:
         found = _LINE.fullmatch(line)
@@ -196,6 +207,16 @@ class FieldReader:
         else:
             self._notable[line] = meaning
         return meaning
+
+
+def _tell(told: dict[int, bytes], kind: int, text: bytes) -> None:
+    """One more line of a kind: it counts in place of those before it, but for the first session."""
+    if kind not in told:
+        told[kind] = text
+    elif kind in _OF_ONE_VALUE:
+        told[kind] += b", " + text
+    elif kind != _SESSION:
+        told[kind] = text
 
 
 def _kept(lines: Sequence[bytes], stopping: frozenset[bytes], words: frozenset[bytes]) -> bytes:
@@ -249,7 +270,7 @@ def _meaning(kind: int, value: bytes) -> _Meaning:
         return _CONNECTION, 0, b"", frozenset(word.strip(b" \t") for word in value.lower().split(b","))
     if kind == _REQUEST_ID:
         return _REQUEST_ID, 0, value if _SANE_ID.fullmatch(value) else b"", _NO_WORDS
-    if kind in (_REVISION, _ENDPOINT, _TYPE):
+    if kind in (_REVISION, _ENDPOINT, _TYPE, _SESSION):
         return kind, 0, value, _NO_WORDS
     return kind, 0, value.lower(), _NO_WORDS
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Final, cast
 from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse, Serve, TargetState
 from moorage.gateway import answers, comments
 from moorage.gateway.fields import BadHead
-from moorage.gateway.heads import MODEL, RequestLine
-from moorage.gateway.intake import WHOLE_BODY_BYTES_MAX, Intake
+from moorage.gateway.heads import MODEL, RequestHead
+from moorage.gateway.intake import Intake
 from moorage.gateway.mirror import Copy
 from moorage.gateway.phases import BODY, CLOSED, IDLE, SENT
+from moorage.gateway.rewriting import renamed
 from moorage.gateway.skim import sole_model
 from moorage.gateway.toplevel import affinity_of
 
@@ -100,55 +101,86 @@ class ClientConnection(Intake):
             return
         self._buffer = b""
         self.head = head
-        line, lines, length, self.keeps, _, request_id, revision, asks = head
+        _, _, length, self.keeps, _, request_id, revision, _, _ = head
         self.request_id = request_id or hub.next_id()
         self.started = hub.time()
-        usual = length == len(data) - end and length and asks is None and revision is None
-        if not usual or not self._usual(line, lines, data[end:]):
+        usual = length == len(data) - end and length and revision is None
+        if not usual or not self._usual(head, data[end:]):
             self.deadline = inf
             self._dispatch(head, self._body_begins(head, data, end))
 
-    def _usual(self, line: RequestLine, lines: bytes, body: bytes) -> bool:
-        """The usual request in as few steps as it takes: its body came whole with it and names the deployment, there
-        is neither key nor limit to look at. False where it is another, of which nothing is known yet.
+    def _usual(self, head: RequestHead, body: bytes) -> bool:
+        """The usual request, in as few steps as it takes: its body came whole with it and names the endpoint, and
+        whoever shows this key may ask for it. False where it is another, of which nothing is known yet.
         """
         hub = self.hub
-        method, _, kind, forwards, _ = line
-        if kind != MODEL or method != "POST" or hub.keys.active or hub.limits.active:
+        line, _, _, _, _, _, _, asks, _ = head
+        if line.kind != MODEL or line.method != "POST" or len(body) > hub.usual_bytes_max:
             return False
-        name = sole_model(body) if len(body) <= WHOLE_BODY_BYTES_MAX else None
-        endpoint = None if name is None else hub.router.find(name)
-        if endpoint is None or not endpoint.plain or not (endpoint.called is None or name in endpoint.called):
+        credential = b""
+        if asks is not None:
+            endpoint, form, upgrade, credential = asks
+            if endpoint or form or upgrade:
+                return False
+        name = sole_model(body)
+        way = None if name is None else hub.ways.of(credential, name)
+        if way is None:
             return False
+        assert name is not None
         self._phase = SENT
         self._counter = self._finder = None
-        self.endpoint = endpoint
-        self.tenant = self.key_name = ""
-        self.affinity = None
-        self._forward = forward = forwards[0].line
-        limits = endpoint.route.limits
-        started = self.started
-        self.held_until = started + limits.queue_timeout_s
-        decision = hub.router.arrive(endpoint, self, started)
-        if type(decision) is Serve and decision.copy is None:
-            target = decision.target
-            connection = hub.idle(target, started)
-            if connection is not None:
-                self.target = target
-                self.upstream = connection
-                self.sent_at = started
-                self._stall_s = stall_s = limits.first_byte_timeout_s
-                self.deadline = hub.tick + stall_s
-                request = b"".join((forward, lines, self._tail, self.request_id, b"\r\n\r\n", body))
-                connection.begin(self, request, self)
-                if self._writing_paused:
-                    connection.pause()
-                return True
-        self._pending = [body]
-        self._pending_bytes = len(body)
-        self.deadline = inf
-        self.act(decision)
+        self._forward = line.forwards[0].line
+        self.tenant = way.tenant
+        self.key_name = way.key_name
+        if way.endpoint is not None:
+            self._by_way(way.endpoint, name, head, body)
+            return True
+        self.binding = binding = way.binding
+        assert binding is not None
+        drawn = binding.draw()
+        if type(drawn) is Refuse:
+            self.asked = name
+            self.refuse(drawn)
+        else:
+            assert isinstance(drawn, EndpointState)
+            self._by_way(drawn, name, head, body)
         return True
+
+    def _by_way(self, endpoint: EndpointState, name: str, head: RequestHead, body: bytes) -> None:
+        """The rest of it: `_decide`, `act` and `attach` in one."""
+        hub = self.hub
+        called = endpoint.called
+        if called is not None and name not in called:
+            assert endpoint.route.model is not None
+            head, body = renamed(head, body, endpoint.route.model)
+            self.head = head
+        self.endpoint = endpoint
+        started = self.started
+        settings = endpoint.route.limits
+        rule = settings.affinity
+        self.affinity = affinity = None if rule == "none" else affinity_of(rule, head, body)
+        self.held_until = started + settings.queue_timeout_s
+        if not hub.limits.active or self._within(hub.limits, endpoint, body):
+            binding = self.binding
+            bound = "" if binding is None else binding.public_id
+            decision = hub.router.arrive(endpoint, self, started, None, self.tenant, affinity, bound)
+            if type(decision) is Serve and decision.copy is None and endpoint.plain:
+                connection = hub.idle(decision.target, started)
+                if connection is not None:
+                    self.target = decision.target
+                    self.upstream = connection
+                    self.sent_at = started
+                    self._stall_s = stall_s = settings.first_byte_timeout_s
+                    self.deadline = hub.tick + stall_s
+                    parts = (self._forward, head.lines, self._tail, self.request_id, b"\r\n\r\n", body)
+                    connection.begin(self, b"".join(parts), self)
+                    if self._writing_paused:
+                        connection.pause()
+                    return
+            self._pending = [body]
+            self._pending_bytes = len(body)
+            self.deadline = inf
+            self.act(decision)
 
     def _partial_head(self, data: bytes) -> None:
         if self._half_closed:
@@ -188,7 +220,7 @@ class ClientConnection(Intake):
         elif self.head.expects_continue and self._phase == BODY and not self._pending:
             self.transport.write(answers.CONTINUE)
         rule = endpoint.route.limits.affinity
-        self.affinity = None if rule == "none" else affinity_of(rule, self.head.lines, self._looked_at())
+        self.affinity = None if rule == "none" else affinity_of(rule, self.head, self._looked_at())
         limits = self.hub.limits
         if not limits.active or self._within(limits, endpoint):
             self.act(self._arrive(endpoint, self.started))
@@ -208,27 +240,34 @@ class ClientConnection(Intake):
         return True
 
     def _arrive(self, endpoint: EndpointState, now: float) -> Decision:
-        router, revision = self.hub.router, self.head.revision
-        if self.affinity is None and self.binding is None and not self.tenant:
-            return router.arrive(endpoint, self, now, revision)
-        return router.arrive(
-            endpoint, self, now, revision, tenant=self.tenant, affinity=self.affinity, bound=self.bound
-        )
+        return self.hub.router.arrive(endpoint, self, now, self.head.revision, self.tenant, self.affinity, self.bound)
 
     @property
     def bound(self) -> str:
         """The name of the endpoint that people made by which it came, if it did."""
         return "" if self.binding is None else self.binding.public_id
 
-    def _within(self, limits: "Limits", endpoint: EndpointState) -> bool:
-        """Whether the limits let it go on; else it is refused, or waits for `admitted` or `refuse`."""
+    def _within(self, limits: "Limits", endpoint: EndpointState, whole: bytes | None = None) -> bool:
+        """Whether the limits let it go on; else it is refused, or waits for `admitted` or `refuse`.
+
+        Args:
+            whole: its body, where that came whole and is not pending yet.
+        """
         binding = self.binding
         account = limits.account(endpoint.route.namespace, self.tenant, "" if binding is None else binding.spec.uid)
-        refusal = limits.admit(self, account, self.head.length, self._pending)
+        body = self._pending if whole is None else (whole,)
+        refusal = limits.admit(self, account, self.head.length, body)
         if refusal is not None:
             self.refuse(refusal)
             return False
-        return self.permit is None or not self.permit.waiting
+        permit = self.permit
+        if permit is None or not permit.waiting:
+            return True
+        if whole is not None:
+            self._pending = [whole]
+            self._pending_bytes = len(whole)
+        self.deadline = inf
+        return False
 
     def admitted(self) -> None:
         """It waited for a share of a limit, and has it."""

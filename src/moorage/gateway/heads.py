@@ -56,6 +56,7 @@ class RequestHead(NamedTuple):
     """A client's head. `lines` go on after the request line; `length` is the body's bytes, -1 when chunked.
 
     `revision`: the one that the request names, if it does. `asks`: what few heads say, None where it says none of it.
+    `session`: what X-Moorage-Session says; empty where it says nothing.
     """
 
     line: RequestLine
@@ -66,6 +67,7 @@ class RequestHead(NamedTuple):
     request_id: bytes | None
     revision: str | None
     asks: Asks | None = None
+    session: bytes = b""
 
 
 class ResponseHead(NamedTuple):
@@ -167,7 +169,7 @@ class RequestReader:
 
 
 def _request(line: RequestLine, raw: bytes, start: int, fields: Fields) -> RequestHead:
-    kept, length, hosts, words, expect, request_id, revision, asks = fields
+    kept, length, hosts, words, expect, request_id, revision, asks, session = fields
     lines = raw[start:-2] if kept is None else kept
     http10 = line.http10
     if hosts != 1:
@@ -186,7 +188,7 @@ def _request(line: RequestLine, raw: bytes, start: int, fields: Fields) -> Reque
     # Not by the class's own constructor, which is a function in Python and costs as much as all of this.
     continues = expect is not None and not http10
     named = None if revision is None else revision.decode("latin-1")
-    return _new(RequestHead, (line, lines, length, keep_alive, continues, request_id, named, asks))
+    return _new(RequestHead, (line, lines, length, keep_alive, continues, request_id, named, asks, session))
 
 
 def _upgraded(asks: Asks, lines: bytes, length: int, http10: bool) -> tuple[Asks, bytes]:
@@ -312,7 +314,7 @@ def _status_line(first: bytes) -> _StatusLine:
 
 
 def _response(line: _StatusLine, raw: bytes, start: int, fields: Fields) -> ResponseHead:
-    kept, length, _, words, _, _, _, asks = fields
+    kept, length, _, words, _, _, _, asks, _ = fields
     lines = raw[start:-2] if kept is None else kept
     status = line.status
     if status in _NO_BODY_STATUSES or status < 200:

@@ -16,7 +16,7 @@ from moorage.gateway.framing import ChunkCounter, FramingError
 from moorage.gateway.heads import ENDPOINT, MODEL, OWN, RequestHead, RequestLine
 from moorage.gateway.naming import HOW, Finder, WholeFinder, form_finder, in_query, with_query
 from moorage.gateway.phases import BODY, SENT
-from moorage.gateway.rewriting import longer_by, replaced, respelled
+from moorage.gateway.rewriting import longer_by, renamed, replaced, respelled
 from moorage.gateway.skim import ModelSkimmer, Skimmed, leading_model, names_twice, sole_model
 from moorage.gateway.switching import Switching
 
@@ -279,6 +279,9 @@ class Intake(Switching):
 
     def _rewrite(self, model: str, body: bytes, payload: bytes | bytearray, finder: Finder | None) -> bytes:
         """The replica's own name in place of the one that was found; what is not pending of it."""
+        if finder is None and self._counter is None and body is payload:
+            self.head, body = renamed(self.head, body, model)
+            return body
         data = respelled(payload, model) if finder is None else replaced(payload, finder, model)
         if self._counter is None:
             self.head = longer_by(self.head, len(data) - len(payload))

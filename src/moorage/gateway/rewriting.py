@@ -32,6 +32,12 @@ def respelled(body: bytes | bytearray, model: str) -> bytes:
     return b"".join((body[: span[0]], within_string(model), body[span[1] :]))
 
 
+def renamed(head: RequestHead, body: bytes, model: str) -> tuple[RequestHead, bytes]:
+    """A request whose whole body came with its length and names a model, with another one."""
+    data = respelled(body, model)
+    return longer_by(head, len(data) - len(body)), data
+
+
 def replaced(body: bytes | bytearray, finder: Finder, model: str) -> bytes:
     """The bytes of a body with another model where `finder` found one."""
     return b"".join((body[: finder.start], finder.written(model), body[finder.end :]))
@@ -39,7 +45,7 @@ def replaced(body: bytes | bytearray, finder: Finder, model: str) -> bytes:
 
 def longer_by(head: RequestHead, difference: int) -> RequestHead:
     """The head of a body that became longer by so many bytes (shorter, where negative)."""
-    line, lines, before, keep_alive, expects_continue, request_id, revision, asks = head
+    line, lines, before, keep_alive, expects_continue, request_id, revision, asks, session = head
     length = before + difference
     at = lines.find(b"%b%d\r\n" % (_REST, before))
     start = at - len(_BEGIN)
@@ -48,4 +54,4 @@ def longer_by(head: RequestHead, difference: int) -> RequestHead:
         lines = b"%b%d%b" % (lines[:at], length, lines[lines.index(b"\r", at) :])
     else:  # as hardly anybody writes it
         lines = _LENGTH_LINE.sub(rb"\g<1>\g<2>%d" % length, lines, count=1)
-    return _new(RequestHead, (line, lines, length, keep_alive, expects_continue, request_id, revision, asks))
+    return _new(RequestHead, (line, lines, length, keep_alive, expects_continue, request_id, revision, asks, session))

@@ -33,7 +33,7 @@ class Asks(NamedTuple):
     credential: bytes = b""
 
 
-Fields = tuple[bytes | None, int, int, frozenset[bytes], bytes | None, bytes | None, bytes | None, Asks | None]
+Fields = tuple[bytes | None, int, int, frozenset[bytes], bytes | None, bytes | None, bytes | None, Asks | None, bytes]
 """What the lines of a head say; a plain tuple, since two are made for every request.
 
 - the lines that go on, each with its line end; None when that is all of them
@@ -44,6 +44,7 @@ Fields = tuple[bytes | None, int, int, frozenset[bytes], bytes | None, bytes | N
 - the sender's X-Request-Id, if it is one that can be written into logs
 - the revision that X-Moorage-Revision names
 - what few heads say, None where it says none of it
+- what X-Moorage-Session says, the first of several that says something; empty where none does
 """
 
 
@@ -55,10 +56,11 @@ class Shape:
         fields: what it said, with neither Expect nor X-Request-Id.
         stopping: places of the lines that do not go on.
         length_at: the place of its Content-Length, or -1.
+        session_at: the place of its X-Moorage-Session, or -1.
         fixed: places whose value matters beyond that, which are never holes.
     """
 
-    __slots__ = ("_fields", "_holes", "_length_at", "_length_start", "_lines", "_stopping", "fixed")
+    __slots__ = ("_fields", "_holes", "_length_at", "_length_start", "_lines", "_session_at", "_stopping", "fixed")
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class Shape:
         *,
         stopping: Sequence[int],
         length_at: int,
+        session_at: int = -1,
         fixed: frozenset[int],
         holes: frozenset[int] = frozenset(),
     ) -> None:
@@ -76,6 +79,7 @@ class Shape:
         self._stopping = tuple(sorted(stopping, reverse=True))
         self._length_at = length_at if length_at in holes else -1
         self._length_start = len(_name(lines[length_at])) if self._length_at >= 0 else 0
+        self._session_at = session_at if session_at in holes else -1
         self._holes = tuple((at, _name(lines[at]), len(_name(lines[at]))) for at in sorted(holes))
 
     def read(self, lines: list[bytes]) -> Fields | None:
@@ -92,19 +96,21 @@ class Shape:
             filled[at] = held[at]
         if filled != held:
             return None
-        kept, length, hosts, words, expect, request_id, revision, asks = self._fields
+        kept, length, hosts, words, expect, request_id, revision, asks, session = self._fields
         if self._length_at >= 0:
             digits = lines[self._length_at][self._length_start :]
             if not digits.isdigit() or len(digits) > _LENGTH_DIGITS_MAX:
                 return None
             length = int(digits)
+        if self._session_at >= 0:
+            session = lines[self._session_at].partition(b":")[2].strip(b" \t")
         if self._stopping:
             left = lines.copy()
             for at in self._stopping:
                 del left[at]
             left.append(b"")
             kept = b"\r\n".join(left)
-        return kept, length, hosts, words, expect, request_id, revision, asks
+        return kept, length, hosts, words, expect, request_id, revision, asks, session
 
     def holes_with(self, lines: Sequence[bytes]) -> frozenset[int] | None:
         """The holes of a shape that these lines have too; None when none would have."""

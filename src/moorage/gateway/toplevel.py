@@ -10,8 +10,10 @@ from collections.abc import Collection
 from hashlib import blake2b
 from typing import Final
 
-from moorage.gateway.fields import value_of
+from moorage.gateway.heads import RequestHead
 
+_KEY_BYTES_MAX: Final = 64
+"""What is longer goes on as its digest: keys are kept while requests wait, and by those that choose replicas."""
 PREFIX_BYTES: Final = 1024
 """Of a prompt, by which requests with one beginning are known: a system prompt and the first question."""
 _SESSION_KEYS: Final = (b"prompt_cache_key", b"user")
@@ -44,19 +46,20 @@ def asks_for_stream(body: bytes | bytearray) -> bool:
     return top_level(body, (b"stream",)).get(b"stream") == b"true"
 
 
-def affinity_of(rule: str, lines: bytes, body: bytes | bytearray) -> bytes | None:
+def affinity_of(rule: str, head: RequestHead, body: bytes | bytearray) -> bytes | None:
     """What requests that belong together have in common; None where this one tells nothing.
 
     Args:
         rule: `session` or `prefix`, as in the spec.
-        lines: header lines.
         body: what there is of it.
     """
     if rule == "session":
-        said = value_of(lines, b"x-moorage-session") or _first(top_level(body, _SESSION_KEYS), _SESSION_KEYS)
+        said = head.session or _first(top_level(body, _SESSION_KEYS), _SESSION_KEYS)
     else:
         said = _first(top_level(body, _PROMPT_KEYS), _PROMPT_KEYS)[:PREFIX_BYTES]
-    return blake2b(said, digest_size=16).digest() if said else None
+    if not said:
+        return None
+    return said if len(said) <= _KEY_BYTES_MAX else blake2b(said, digest_size=16).digest()
 
 
 def _first(values: dict[bytes, bytes], keys: tuple[bytes, ...]) -> bytes:

@@ -1,4 +1,5 @@
-/* The inner loops of the gateway: heads, chunks, the `model` of a body, usage of an answer, a direct send.
+/* The inner loops of the gateway: heads, chunks, the `model` of a body, usage of an answer, a direct send; and the
+ * module, of which the access log's part is in lines.c.
  *
  * Here: the ordinary case of what heads.py, fields.py, framing.py, skim.py and tokens.py do, found in one pass over the
  * bytes. Not here: any case that is malformed, rare or near a limit, any policy, any error. For those each function
@@ -12,10 +13,10 @@
  *
  * Under the sanitizers (by hand, after each change of this file):
  *   mkdir -p /tmp/core; gcc -shared -fPIC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined \
- *     $(python3-config --includes) -o /tmp/core/moorage_gateway_native.so src/moorage/gateway/native/core.c
+ *     $(python3-config --includes) -o /tmp/core/moorage_gateway_native.so src/moorage/gateway/native/[a-z]*.c
  *   LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
  *     ASAN_OPTIONS=detect_leaks=0 MOORAGE_NATIVE_CORE=/tmp/core/moorage_gateway_native.so \
- *     .venv/bin/pytest -s tests/property/test_gateway_native_core.py
+ *     .venv/bin/pytest -s tests/property/test_gateway_native_*.py
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -27,6 +28,8 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+
+#include "lines.h"
 
 typedef unsigned char byte;
 
@@ -144,7 +147,7 @@ static bool counted(Py_ssize_t have, Py_ssize_t want) {
 /* --- heads ------------------------------------------------------------------------------------------------------ */
 
 /* What a line means. RARE: whoever sends it is read in Python. STOPS: it ends at this hop, and says nothing here. */
-typedef enum { PLAIN, RARE, STOPS, LENGTH, CODING, HOST, TYPE, CONNECTION, REQUEST_ID, CREDENTIAL } Kind;
+typedef enum { PLAIN, RARE, STOPS, LENGTH, CODING, HOST, TYPE, CONNECTION, REQUEST_ID, CREDENTIAL, SESSION } Kind;
 
 /* By the length of the name. The two kinds are those in heads of requests and of answers; compare fields.py, _KINDS. */
 static const struct {
@@ -167,6 +170,7 @@ static const struct {
     {"http2-settings", 14, STOPS, STOPS},
     {"proxy-connection", 16, STOPS, STOPS},
     {"transfer-encoding", 17, CODING, CODING},
+    {"x-moorage-session", 17, SESSION, STOPS},
     {"proxy-authenticate", 18, STOPS, STOPS},
     {"x-moorage-endpoint", 18, RARE, STOPS},
     {"x-moorage-revision", 18, RARE, STOPS},
@@ -197,6 +201,7 @@ typedef struct {
     bool close, keep_alive, events;
     Line host, request_id; /* request_id.name is NULL where there is none */
     const byte *credential, *credential_end;
+    const byte *session, *session_end; /* the first that says something */
     Line stopping[STOPPING_MAX];
     int stops;
 } Head;
@@ -311,6 +316,12 @@ static bool take_line(Head *head, const Line *line, bool answers) {
         if (!take_connection(head, line))
             return false;
         break;
+    case SESSION:
+        if (head->session == head->session_end) {
+            head->session = line->value;
+            head->session_end = line->value_end;
+        }
+        return true;
     case REQUEST_ID:
         if (!take_request_id(head, line))
             return false;
@@ -340,6 +351,7 @@ static bool read_head(const byte *at, const byte *end, bool answers, Head *head)
     head->framings = head->hosts = head->stops = 0;
     head->close = head->keep_alive = head->events = false;
     head->request_id.name = head->credential = head->credential_end = NULL;
+    head->session = head->session_end = at;
     const byte *cr = memchr(at, '\r', (size_t)(end - at));
     if (cr == NULL || end - cr < 4 || cr[1] != '\n')
         return false;
@@ -429,8 +441,9 @@ static PyObject *request_head(PyObject *Py_UNUSED(module), PyObject *const *args
         id->name == NULL ? own_ref(Py_None) : bytes_of(id->value, id->value_end),
         own_ref(Py_None),
         asks,
+        bytes_of(head.session, head.session_end),
     };
-    return filled(named(args[1], 8), items, 8);
+    return filled(named(args[1], 9), items, 9);
 }
 
 PyDoc_STRVAR(response_head_doc,
@@ -852,6 +865,7 @@ static PyMethodDef methods[] = {
     {"count_chunks", FAST(count_chunks), count_chunks_doc},
     {"sole_model", sole_model, METH_O, sole_model_doc},
     {"usage", FAST(usage), usage_doc},
+    {"lines", FAST(access_lines), access_lines_doc},
     {"place", FAST(place), place_doc},
     {"send", FAST(send_now), send_doc},
     {NULL, NULL, 0, NULL},
