@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from moorage.decide.serving.slices import HOLD_S, IN_FLIGHT, Kept, Ledger, Told, Want, filled, outgrown, shared_out
 from moorage.gateway.limits import MARGIN_S
-from moorage.gateway.spending import REQUESTS, Limit
+from moorage.gateway.spending import REQUESTS, Account, Limit, Permit
 from tests.examples import examples
 
 SUBJECT = "key/k-1"
@@ -51,6 +51,7 @@ class SimGateway:
     heard_at: float = 0.0
     """true time at which the ledger last took a report"""
     limit: Limit = field(init=False)
+    account: Account = field(init=False)
 
     def __post_init__(self) -> None:
         self.start(0.0)
@@ -68,21 +69,23 @@ class SimGateway:
         self.sequence = self.refused = 0
         self.outstanding, self.epoch = None, ""
         self.limit = Limit(SUBJECT, self.resource, 0, self.local(now))
+        self.account = Account((self.limit,))
 
     def die(self) -> None:
         self.alive = False
-        self.limit.running = 0
 
-    def ask(self, now: float) -> bool:
+    def ask(self, now: float) -> Permit | None:
         """A request comes."""
-        local = self.local(now)
-        if self.limit.lacks(1, local):
-            self.refused += 1
-            return False
-        self.limit.running += 1
-        if self.limit.window is not None:
-            self.limit.window.add(1, local)
-        return True
+        permit = Permit(self.account, 0, 0, self.local(now))
+        if permit.take(self.local(now)):
+            return permit
+        self.refused += 1
+        return None
+
+    def end(self, permit: Permit, now: float) -> None:
+        """A request is over; of a process before this one nothing is known."""
+        if permit.account is self.account:
+            permit.settle(self.local(now), sent=True, failed=False, usage=None)
 
     def report(self, now: float, leaving: bool = False) -> Report:
         self.sequence += 1
@@ -121,7 +124,7 @@ class World:
         self.up_again_at = 0.0
         self.late: list[Report] = []
         self.admitted: list[float] = []
-        self.running: list[tuple[float, SimGateway, int]] = []
+        self.running: list[tuple[float, SimGateway, Permit]] = []
         self.faults = True
         self.pace = self.draw.choice((1.0, 1.0, 8.0))
         self.slow = self.draw.choice((0.0, 0.05, 0.3))
@@ -223,28 +226,32 @@ class World:
         """It ends gracefully: nothing of it runs when it says so."""
         if not gateway.alive:
             return
-        self.forget_running(gateway)
-        gateway.limit.running = 0
+        for _, _, permit in self.forget_running(gateway):
+            gateway.end(permit, self.now)
         if self.ledger is not None and not gateway.cut_off and self.draw.random() > self.most_loss:
             self.process(gateway.report(self.now, leaving=True))
         gateway.die()
 
-    def forget_running(self, gateway: SimGateway) -> None:
+    def forget_running(self, gateway: SimGateway) -> list[tuple[float, SimGateway, Permit]]:
+        """What ran there."""
+        gone = [r for r in self.running if r[1] is gateway]
         self.running = [r for r in self.running if r[1] is not gateway]
+        return gone
 
     def traffic(self, gateway: SimGateway) -> None:
         draw = self.draw
         count = int(draw.expovariate(1.0 / self.busy)) if self.busy else 0
         for _ in range(min(count, 30)):
-            if gateway.ask(self.now):
+            permit = gateway.ask(self.now)
+            if permit is not None:
                 self.admitted.append(self.now)
-                self.running.append((self.now + draw.choice((0.5, 5.0, 90.0)), gateway, gateway.number))
+                self.running.append((self.now + draw.choice((0.5, 5.0, 90.0)), gateway, permit))
                 self.check()
 
     def end_requests(self) -> None:
-        for ends_at, gateway, number in self.running:
-            if ends_at <= self.now and gateway.number == number and gateway.alive:
-                gateway.limit.running -= 1
+        for ends_at, gateway, permit in self.running:
+            if ends_at <= self.now and gateway.alive:
+                gateway.end(permit, self.now)
         self.running = [r for r in self.running if r[0] > self.now]
 
     def exchange(self, gateway: SimGateway) -> None:

@@ -10,8 +10,6 @@ from moorage.gateway.spending import IN_FLIGHT, TOKENS, Account, Limit
 _WORDS: Final = {IN_FLIGHT: "requests at once", TOKENS: "tokens per minute"}
 _NO_RETRY: Final = b"x-should-retry: false\r\n"
 """What OpenAI's clients ask before they repeat a request."""
-_RESET_REQUESTS: Final = b"\r\nx-ratelimit-reset-requests: 1m1s\r\n"
-_RESET_TOKENS: Final = b"\r\nx-ratelimit-reset-tokens: 1m1s\r\n"
 _UNKNOWN_RETRY_S: Final = 5.0
 _RETRY_S_MAX: Final = 60.0
 """More is not believed by OpenAI's clients, and no window is longer but for the second that it is late."""
@@ -25,17 +23,18 @@ def admitted(account: Account) -> bytes:
     `limit` is that of all gateways together; `remaining` is what this one still admits; `reset` is when nothing would
     be counted any more, which is a whole window after a charge.
     """
-    requests, tokens = account.requests, account.tokens
-    if not requests and not tokens:
-        return b""
-    if not tokens:
-        limit = _narrowest(requests)
-        return b"%b%d%b" % (limit.told, limit.left, _RESET_REQUESTS)
-    other = _narrowest(tokens)
-    if not requests:
-        return b"%b%d%b" % (other.told, other.left, _RESET_TOKENS)
-    limit = _narrowest(requests)
-    return b"%b%d%b%b%d%b" % (limit.told, limit.left, _RESET_REQUESTS, other.told, other.left, _RESET_TOKENS)
+    told = b""
+    for first, others in account.kinds:
+        best = first
+        for limit in others:
+            if limit.free < best.free:
+                best = limit
+        left = best.free
+        if left < 0:
+            best = _narrowest((first, *others))
+            left = best.left
+        told += best.line % left
+    return told
 
 
 def lines(account: Account, now: float) -> bytes:
@@ -47,21 +46,13 @@ def _of(limits: Sequence[Limit], word: bytes, now: float) -> bytes:
     if not limits:
         return b""
     limit = _narrowest(limits)
-    window = limit.window
-    reset_s = window.empties_in_s(now) if window is not None else 0.0
+    reset_s = limit.empties_in_s(now)
     left = 0 if now >= limit.known_until else limit.left
     return b"%b%d\r\nx-ratelimit-reset-%b: %b\r\n" % (limit.told, left, word, _duration(reset_s))
 
 
 def _narrowest(limits: Sequence[Limit]) -> Limit:
-    best = limits[0]
-    if len(limits) > 1:
-        least = best.left
-        for limit in limits:
-            left = limit.left
-            if left < least:
-                best, least = limit, left
-    return best
+    return min(limits, key=lambda limit: limit.left)
 
 
 def _duration(seconds: float) -> bytes:
@@ -104,11 +95,11 @@ def unknown(limit: Limit) -> Refuse:
 
 def retry_in_s(limit: Limit, amount: int, now: float) -> float:
     """When so much may be had: what was used leaves the window, or others give of theirs."""
-    if limit.window is None:
+    if limit.resource == IN_FLIGHT:
         return 1.0
     if amount > limit.share:
         return _LENT_RETRY_S
-    return min(_RETRY_S_MAX, limit.window.falls_to_in_s(limit.share - amount, now))
+    return min(_RETRY_S_MAX, limit.falls_to_in_s(limit.share - amount, now))
 
 
 def _whose(limit: Limit) -> str:

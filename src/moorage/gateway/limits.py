@@ -13,6 +13,7 @@ admitted.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 from moorage.decide.serving.routes import Refuse
@@ -80,6 +81,8 @@ class Limits:
         self._keys: Mapping[str, RateLimits] = {}
         self._bindings: Mapping[str, RateLimits] = {}
         self._accounts: dict[tuple[str, str, str], Account] = {}
+        self._former: list[Account] = []
+        """accounts in whose place others are by now, as long as requests of theirs run"""
         self._limits: dict[tuple[str, str], Limit] = {}
         self._waiting: dict[Permit, Limited] = {}
         self._nudging = False
@@ -100,7 +103,7 @@ class Limits:
             return
         self._namespaces, self._keys, self._bindings = rules
         self.active = any(rules)
-        self._accounts.clear()
+        self._begin_accounts_anew()
         for (subject, resource), limit in list(self._limits.items()):
             most = self._most(subject, resource)
             if most is None:
@@ -133,6 +136,13 @@ class Limits:
         if found is None:
             found = self._accounts[which] = Account(tuple(self._holding_for(namespace, key, binding)))
         return found
+
+    def _begin_accounts_anew(self) -> None:
+        self._former = [account for account in self._all_accounts() if account.running]
+        self._accounts.clear()
+
+    def _all_accounts(self) -> Iterable[Account]:
+        return chain(self._former, self._accounts.values())
 
     def _holding_for(self, namespace: str, key: str, binding: str) -> Iterable[Limit]:
         own = self._keys.get(key)
@@ -278,12 +288,13 @@ class Limits:
     def wants(self) -> tuple[SliceWant, ...]:
         """What a report says of every limit that is in use. What was idle for long is left out, and so given back."""
         now = self._hub.time()
+        busy = {limit for account in self._all_accounts() if account.running for limit in account.limits}
         for key, limit in list(self._limits.items()):
-            if limit.running or limit.waiting or limit.refused or limit.used(now):
+            if limit in busy or limit.waiting or limit.refused or limit.used(now):
                 limit.used_at = now
             elif now - limit.used_at > _IDLE_S and not self.away:  # which could not give it again
                 del self._limits[key]
-                self._accounts.clear()
+                self._begin_accounts_anew()
         for limit in self._limits.values():
             limit.reported = limit.refused
         wants = tuple(_want(limit, now) for limit in self._limits.values())

@@ -4,6 +4,10 @@ Here: counting within a minute, and the charge and settlement of one request. No
 waits (`limits`, which calls this), answers (`limit_answers`), the shares themselves (the control plane's ledger).
 
 A window is exact to the second and never forgets early: an admission is counted for 60 to 61 seconds.
+
+Within one whole second only admissions and what is given back change what a limit still admits. So each limit keeps
+that number, `free`, and a request compares it and takes its part; the window, the share and how long the share is known
+are looked at once a second, after each change of the share, and where `free` does not do.
 """
 
 from typing import Final
@@ -18,6 +22,10 @@ _KEPT_S: Final = 61
 """Whole seconds that a window remembers, the present one included."""
 _SLOTS: Final = 64
 _MASK: Final = 63
+
+_ASK: Final = -(1 << 60)
+"""In place of `free`: it admits nothing until it is looked at."""
+_WORDS: Final = {TOKENS: b"tokens"}
 
 _MEAN_FIRST: Final = 256
 _MEAN_MAX: Final = 8192
@@ -64,17 +72,23 @@ class Window:
         self.newest = second
         return second
 
-    def give_back(self, amount: int, second: int) -> None:
-        """Count less in that second; nothing where it is forgotten already."""
-        if second >= self.oldest:
-            amounts, place = self.amounts, second & _MASK
-            amount = min(amount, amounts[place])
-            amounts[place] -= amount
-            self.total -= amount
+    def give_back(self, amount: int, second: int) -> int:
+        """Count less in that second; nothing where it is forgotten already. How much less."""
+        if second < self.oldest:
+            return 0
+        amounts, place = self.amounts, second & _MASK
+        amount = min(amount, amounts[place])
+        amounts[place] -= amount
+        self.total -= amount
+        return amount
 
     def empties_in_s(self, now: float) -> float:
         """Seconds until nothing is counted any more, if nothing is added."""
-        return max(0.0, self.newest + _KEPT_S - now) if self.used(now) else 0.0
+        if not self.used(now):
+            return 0.0
+        while not self.amounts[self.newest & _MASK]:
+            self.newest -= 1  # what was added in that second is given back
+        return max(0.0, self.newest + _KEPT_S - now)
 
     def falls_to_in_s(self, most: int, now: float) -> float:
         """Seconds until no more than `most` are counted, if nothing is added."""
@@ -94,21 +108,24 @@ class Limit:
     """
 
     __slots__ = (
+        "_base",
+        "_known_until",
+        "_second",
+        "_share",
+        "_window",
         "dry_until",
-        "known_until",
+        "free",
+        "line",
         "most",
         "refused",
         "reported",
         "resource",
-        "running",
-        "share",
         "subject",
         "told",
         "used_at",
         "vain",
         "waiting",
         "weighs_tokens",
-        "window",
     )
 
     def __init__(self, subject: str, resource: str, most: int, now: float) -> None:
@@ -116,15 +133,18 @@ class Limit:
         self.resource = resource
         self.weighs_tokens = resource == TOKENS
         """else each request is one"""
-        self.told = b""
-        """header lines up to the number of what is left"""
+        self.told = self.line = b""
+        """header lines up to the number of what is left, and all of them for `%` of it, after a charge"""
         self.set_most(most)
-        self.share = 0
-        self.known_until = float("-inf")
-        """until then it keeps to `share`, and from then on admits nothing"""
-        self.window: Window | None = None if resource == IN_FLIGHT else Window()
-        self.running = 0
-        """permits that are not settled"""
+        self._share = 0
+        self._known_until = float("-inf")
+        self._window: Window | None = None if resource == IN_FLIGHT else Window()
+        """without what was charged since `free` was set"""
+        self.free = _ASK
+        """at least so much may be charged in the present second; what is charged is taken off it. Below 0: ask"""
+        self._base = _ASK
+        """what `free` was: what it is less now is charged, in `_second` or, of what is in flight, since ever"""
+        self._second = 0
         self.refused = 0
         """amount refused since the last report that was answered"""
         self.reported = 0
@@ -140,43 +160,117 @@ class Limit:
     def set_most(self, most: int) -> None:
         """The limit of all gateways together."""
         self.most = most
-        word = b"tokens" if self.weighs_tokens else b"requests"
+        word = _WORDS.get(self.resource, b"requests")
         self.told = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: " % (word, most, word)
+        self.line = b"%b%%d\r\nx-ratelimit-reset-%b: 1m1s\r\n" % (self.told, word)
+
+    @property
+    def share(self) -> int:
+        """What this gateway may admit of it."""
+        return self._share
+
+    @share.setter
+    def share(self, share: int) -> None:
+        self._share = share
+        self._ask()
+
+    @property
+    def known_until(self) -> float:
+        """Until then it keeps to `share`, and from then on admits nothing; monotonic seconds."""
+        return self._known_until
+
+    @known_until.setter
+    def known_until(self, known_until: float) -> None:
+        self._known_until = known_until
+        self._ask()
+
+    def _ask(self) -> None:
+        """`free` may be wrong now: whoever wants some has to look."""
+        self.free += _ASK - self._base
+        self._base = _ASK
+
+    def look(self, now: float) -> None:
+        """Set `free` for this whole second, unless the share is known for less: then it is to be asked each time."""
+        second = max(int(now), self._second)
+        charged = self._base - self.free
+        left = self._share
+        window = self._window
+        if window is not None:
+            if charged:
+                window.add(charged, self._second)
+                charged = 0
+            left -= window.used(second)
+        self._second = second
+        self._base = left if self._known_until >= second + 1 else _ASK
+        self.free = self._base - charged
 
     def used(self, now: float) -> int:
         """Within the last minute; of what is in flight: now."""
-        return self.running if self.window is None else self.window.used(now)
+        self.look(now)
+        return self._base - self.free if self._window is None else self._window.total
 
     @property
     def left(self) -> int:
         """Of the share, as it was when `used` or `take` was last asked."""
-        window = self.window
-        left = self.share - (self.running if window is None else window.total)
+        left = self._share - (self._base - self.free)
+        if self._window is not None:
+            left -= self._window.total
         return left if left > 0 else 0
 
     def lacks(self, amount: int, now: float) -> bool:
         """Whether that much more is not to be had now."""
-        return now >= self.known_until or self.used(now) + amount > self.share
+        return self.used(now) + amount > self._share or now >= self._known_until
 
     def more_may_come(self, amount: int, now: float) -> bool:
         """Whether waiting for the ledger's answer can help: there is no share yet, or others may give of theirs."""
-        return now >= self.dry_until and (now >= self.known_until or self.share < self.most >= amount)
+        return now >= self.dry_until and (now >= self._known_until or self._share < self.most >= amount)
+
+    def give_back(self, amount: int, at: float) -> None:
+        """Count less of what was charged then; nothing where that is forgotten already. Not of what is in flight."""
+        if at < self._second:
+            assert self._window is not None
+            amount = self._window.give_back(amount, int(at))
+            self._base += amount
+        self.free += amount
+
+    def add(self, amount: int, now: float) -> None:
+        """Count it now, whether it is admitted or not."""
+        if now >= self._second + 1:
+            self.look(now)
+        self.free -= amount
+
+    def empties_in_s(self, now: float) -> float:
+        """Seconds until nothing is counted any more, if nothing is added."""
+        self.look(now)
+        return self._window.empties_in_s(now) if self._window is not None else 0.0
+
+    def falls_to_in_s(self, most: int, now: float) -> float:
+        """Seconds until no more than `most` are counted, if nothing is added. Not of what is in flight."""
+        assert self._window is not None
+        self.look(now)
+        return self._window.falls_to_in_s(most, now)
 
 
 class Account:
     """The limits of requests that agree in namespace, key and endpoint; all of them must admit a request."""
 
-    __slots__ = ("in_flight", "limits", "mean", "requests", "tokens", "windows")
+    __slots__ = ("_until", "in_flight", "kinds", "limits", "mean", "ones", "requests", "running", "tokens")
 
     def __init__(self, limits: tuple[Limit, ...]) -> None:
         self.limits = limits
         self.requests = tuple(limit for limit in limits if limit.resource == REQUESTS)
         self.tokens = tuple(limit for limit in limits if limit.resource == TOKENS)
         self.in_flight = tuple(limit for limit in limits if limit.resource == IN_FLIGHT)
-        self.windows = tuple((limit.window, limit.weighs_tokens) for limit in limits if limit.window is not None)
-        """and whether it counts tokens"""
+        self.ones = self.requests + self.in_flight
+        """of which each request is one"""
+        self.kinds = tuple((limits[0], limits[1:]) for limits in (self.requests, self.tokens) if limits)
+        """of requests and of tokens, where there are any: one limit, and the others"""
+        self.running = 0
+        """permits that are not settled"""
         self.mean = float(_MEAN_FIRST)
         """tokens of its answers, a moving mean"""
+        self._until = float("-inf")
+        """the end of the whole second for which all of its limits were looked at"""
 
     @property
     def usual(self) -> int:
@@ -190,32 +284,39 @@ class Account:
 
     def take(self, tokens: int, now: float) -> bool:
         """Charge a request to all limits; False, and nothing charged, when one of them does not admit it."""
-        second = int(now)
-        oldest = second - (_KEPT_S - 1)
-        limits = self.limits
-        for limit in limits:
-            window = limit.window
-            if window is None:
-                used = limit.running
-            else:
-                if oldest > window.oldest:
-                    window.forget(oldest)
-                used = window.total
-            if used + (tokens if limit.weighs_tokens else 1) > limit.share or now >= limit.known_until:
-                return False
-        for limit in limits:
-            limit.running += 1
-        place = second & _MASK
-        for window, weighs_tokens in self.windows:
-            amount = tokens if weighs_tokens else 1
-            window.amounts[place] += amount
-            window.total += amount
-            window.newest = second
+        if now >= self._until:
+            self._look(now)
+        for limit in self.ones:
+            limit.free = free = limit.free - 1
+            if free < 0 and limit.lacks(0, now):
+                return self._take_back(limit, tokens)
+        for limit in self.tokens:
+            limit.free = free = limit.free - tokens
+            if free < 0 and limit.lacks(0, now):
+                return self._take_back(limit, tokens)
+        self.running += 1
         return True
+
+    def _take_back(self, last: Limit, tokens: int) -> bool:
+        """That one does not admit it: nothing is charged, to it and to those before it."""
+        for limit in self.ones:
+            limit.free += 1
+            if limit is last:
+                return False
+        for limit in self.tokens:
+            limit.free += tokens
+            if limit is last:
+                break
+        return False
+
+    def _look(self, now: float) -> None:
+        for limit in self.limits:
+            limit.look(now)
+        self._until = int(now) + 1.0
 
     def lacking(self, tokens: int, now: float) -> list[Limit]:
         """The limits that do not admit such a request now."""
-        return [limit for limit in self.limits if limit.lacks(tokens if limit.resource == TOKENS else 1, now)]
+        return [limit for limit in self.limits if limit.lacks(tokens if limit.weighs_tokens else 1, now)]
 
 
 def prompt_tokens(body_bytes: int) -> int:
@@ -229,25 +330,25 @@ class Permit:
     Args:
         tokens: reserved.
         prompt: of them, those of its body.
-        since: when it came, monotonic seconds.
+        since: when it came, and once it is charged: when that was. Monotonic seconds.
     """
 
-    __slots__ = ("account", "prompt", "second", "since", "tokens", "waiting")
+    __slots__ = ("account", "prompt", "since", "tokens", "waiting")
 
     def __init__(self, account: Account, tokens: int, prompt: int, since: float) -> None:
         self.account = account
         self.tokens = tokens
         self.prompt = prompt
         self.since = since
-        self.second = int(since)
-        """under which it is charged"""
         self.waiting = False
         """it holds nothing yet"""
 
     def take(self, now: float) -> bool:
         """Charge it; False when that cannot be now."""
-        self.second = int(now)
-        return self.account.take(self.tokens, now)
+        if not self.account.take(self.tokens, now):
+            return False
+        self.since = now
+        return True
 
     def usage(self, told: Tokens | None) -> tuple[int, int] | None:
         """What its answer cost, of prompt and answer; None where the answer says nothing of it."""
@@ -268,25 +369,20 @@ class Permit:
             usage: tokens of prompt and answer.
         """
         account = self.account
-        for limit in account.limits:
-            limit.running -= 1
+        account.running -= 1
+        for limit in account.in_flight:
+            limit.free += 1
         if not sent:
             for limit in account.requests:
-                assert limit.window is not None
-                limit.window.give_back(1, self.second)
+                limit.give_back(1, self.since)
         if account.tokens:
             spent = self.tokens if sent and not failed else 0
             if usage is not None and sent:
                 spent = usage[0] + usage[1]
                 account.learn(usage[1])
-            self._settle_tokens(account, now, spent)
-
-    def _settle_tokens(self, account: Account, now: float, spent: int) -> None:
-        unused = self.tokens - spent
-        for limit in account.tokens:
-            window = limit.window
-            assert window is not None
-            if unused > 0:
-                window.give_back(unused, self.second)
-            elif unused < 0:
-                window.add(-unused, now)
+            unused = self.tokens - spent
+            for limit in account.tokens:
+                if unused > 0:
+                    limit.give_back(unused, self.since)
+                elif unused < 0:
+                    limit.add(-unused, now)
