@@ -98,12 +98,12 @@ def _shown(requests: list[tuple[str, bytes]]) -> str:
 def _counted(world: World) -> list[str]:
     """Each request was counted once: as its endpoint's or as nobody's, and at a replica if one had it."""
     counts, [endpoint] = world.hub.counts, list(world.hub.router.endpoints())
-    records = [record for record in counts.ring._records if record is not None]
+    records = counts.ring.records()
     by_status = sum(sum(stats.statuses) for stats in counts.stats.values())
     found = []
     if len(records) != by_status + counts.unrouted:
         found.append(f"{len(records)} records of {by_status} + {counts.unrouted} requests")
-    at_replicas = sum(record[4] is not None for record in records)
+    at_replicas = sum(record.target is not None for record in records)
     if not len(world.arrived) <= at_replicas == endpoint.completed:
         found.append(f"{len(world.arrived)} arrived, {at_replicas} recorded, {endpoint.completed} completed")
     return found

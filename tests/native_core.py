@@ -1,4 +1,4 @@
-"""The C core of the gateway as tests have it: compiled from the source that is there, once for each state of it.
+"""The C core of the gateway as tests have it: compiled from the sources that are there, once for each state of it.
 
 `MOORAGE_NATIVE_CORE=/path/to/moorage_gateway_native.so` takes one that was built otherwise (with sanitizers). Where it
 cannot be built its tests are skipped, with the reason.
@@ -20,7 +20,7 @@ import pytest
 from moorage.gateway import native
 
 NAME = "moorage_gateway_native"
-SOURCE = Path(native.__file__).with_name("core.c")
+FOLDER = Path(native.__file__).parent
 CACHE = Path(__file__).parents[1] / ".cache" / "native"
 FLAGS = ("-std=c11", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror")
 
@@ -51,7 +51,9 @@ def in_use(core: native.NativeCore | None) -> Iterator[None]:
 
 
 def _built() -> Path:
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    sources = sorted(FOLDER.glob("*.c"))
+    written = b"".join(path.read_bytes() for path in (*sources, *sorted(FOLDER.glob("*.h"))))
+    digest = hashlib.sha256(written).hexdigest()[:16]
     path = CACHE / f"{NAME}-{digest}{sysconfig.get_config_var('EXT_SUFFIX')}"
     if path.exists():
         return path
@@ -63,7 +65,7 @@ def _built() -> Path:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     try:
         subprocess.run(
-            [*compiler, *FLAGS, f"-I{headers}", "-o", own, SOURCE], check=True, capture_output=True, text=True
+            [*compiler, *FLAGS, f"-I{headers}", "-o", own, *sources], check=True, capture_output=True, text=True
         )
     except FileNotFoundError:
         pytest.skip(f"the C core cannot be built: no compiler ({compiler[0]})")

@@ -35,7 +35,8 @@ PACKAGE = ROOT / "src" / "moorage"
 FOLDER = PACKAGE / "accelerated"
 CACHE = ROOT / ".cache" / "accelerators"
 """What mypy knows of everything that is not compiled, for the next time."""
-CORE = "gateway/native/core.c"
+CORE = "gateway/native"
+"""The folder of the C."""
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 COMPILE = ("-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fstack-protector-strong", "-fno-plt", "-DNDEBUG", "-fwrapv")
 """As the Python that we run in was made, besides hidden names and guarded stacks. Nothing that only this machine's
@@ -185,10 +186,12 @@ def _compiler() -> list[str]:
 
 
 def _native(package: Path, work: Path, made: Path) -> Path:
-    """The library of the C core."""
+    """The library of the C core, of all the C that lies there."""
     work.mkdir()
-    _compile("native", [Unit(package / CORE, work / "core.o", STRICT)])
-    return _link([work / "core.o"], made / f"{LIBRARY[NATIVE]}{SUFFIX}")
+    sources = sorted((package / CORE).glob("*.c"))
+    units = [Unit(source, work / f"{source.stem}.o", STRICT) for source in sources]
+    _compile("native", units)
+    return _link([unit.output for unit in units], made / f"{LIBRARY[NATIVE]}{SUFFIX}")
 
 
 def _compiled(package: Path, work: Path, made: Path) -> Path:

@@ -4,7 +4,7 @@ Here: the list of compiled modules, the manifest that a build leaves beside the 
 finder that answers for those modules. Not here: the build (`tools/build_accelerators.py`), what they do. Called by
 `worker` before any of those modules is imported, by the build and by tests. Standard library only.
 
-    native      the inner loops in C (`native/core.c`), asked by the modules, which can do without
+    native      the inner loops in C (`native/*.c`), asked by the modules, which can do without
     compiled    the modules of `COMPILED` as mypyc makes them out of the same Python
 
 Each works without the other, and all works without both. What cannot be used for certain is not used: another Python,
@@ -55,6 +55,7 @@ MODULES: Final = (
             "link",
             "measures",
             "naming",
+            "records",
             "rewriting",
             "shapes",
             "skim",
@@ -64,6 +65,7 @@ MODULES: Final = (
             "toplevel",
             "upstream",
             "usage",
+            "ways",
         )
     ),
     *(f"moorage.decide.serving.{name}" for name in ("affinity", "binding", "picking", "queueing", "routes", "routing")),

@@ -3,22 +3,29 @@
 Here: what a line says, and the parts of it that many requests share, made once. Not here: when lines are made
 (`counting`), where they go (`access_log`). Never in a line: keys, bodies, queries, header lines.
 
-A line is put together from parts, since the general way to write JSON costs ten times as much. Whatever
-others named (paths, ids, endpoints, replicas) is written by that way where it has anything to escape.
+Lines are made for all requests that ended alike at once, out of parts: bytes that all of them share, and columns of
+what is each one's own. That costs a tenth of the general way to write JSON. Whatever others named (paths, endpoints,
+replicas) is written by that way where it has anything to escape.
 """
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 from moorage.decide.serving.routes import TargetSpec
+from moorage.gateway import native
 from moorage.gateway.heads import RequestLine
 from moorage.gateway.outcomes import Refused
+from moorage.gateway.records import Batch
 from moorage.gateway.tokens import Tokens
 
 _PATH_MAX: Final = 500
 _NAME_MAX: Final = 200
 _PARTS_MAX: Final = 1024
+_THOUSANDTHS: Final = tuple(b"%03d" % number for number in range(1000))
+_SHOWN: Final[dict[type, bytes]] = {bytes: b"%b", int: b"%d", float: b"%.3f"}
+_ALL_OK: Final = {str}
 
 
 class _Parts:
@@ -26,7 +33,7 @@ class _Parts:
 
     __slots__ = ("generation", "last", "route", "target")
 
-    def __init__(self, target: TargetSpec | None, generation: int, route: str, last: str) -> None:
+    def __init__(self, target: TargetSpec | None, generation: int, route: bytes, last: bytes) -> None:
         self.target = target
         self.generation = generation
         self.route = route
@@ -38,60 +45,102 @@ class _Parts:
 class AccessLines:
     """Makes the lines of one process."""
 
-    __slots__ = ("_parts", "_second", "_stamp")
+    __slots__ = ("_keys", "_parts", "_second", "_stamp")
 
     def __init__(self) -> None:
         self._parts: dict[tuple[str, str, str, str, str], _Parts] = {}
+        self._keys: dict[str, bytes] = {"": b""}
         self._second = -1
-        self._stamp = ""
+        self._stamp = b""
 
-    def line(self, at: float, client: str, asked: RequestLine, record: tuple[Any, ...]) -> str:
-        """One line. What is not known is left out.
+    def lines(
+        self, batches: Sequence[Batch], at_ms: Sequence[int], asked: Sequence[tuple[str, RequestLine]]
+    ) -> list[bytes]:
+        """Lines of requests, in the order in which those ended. What is not known is left out.
 
         Args:
-            at: when the request ended, seconds since the epoch.
-            client: address of the client's side, as `address_of` writes it.
-            asked: its request line.
-            record: the fields of a `measures.Record`.
+            batches: all of them; together their numbers are of a row.
+            at_ms: when each ended, milliseconds since the epoch, in that order.
+            asked: address of each one's client as `address_of` writes it, and its request line.
         """
-        (
-            id_,
-            endpoint,
-            deployment,
-            generation,
-            target,
-            queued_s,
-            first_s,
-            total_s,
-            status,
-            size,
-            outcome,
-            tokens,
-            key,
-            retried,
-        ) = record
-        second = int(at)
+        if len(batches) == 1:
+            return self._lines(batches[0], at_ms, asked)
+        begin = min([batch.numbers[0] for batch in batches])
+        lines = [b""] * len(at_ms)
+        for batch in batches:
+            places = [number - begin for number in batch.numbers]
+            made = self._lines(batch, [at_ms[place] for place in places], [asked[place] for place in places])
+            for place, line in zip(places, made, strict=True):
+                lines[place] = line
+        return lines
+
+    def _lines(self, batch: Batch, at_ms: Sequence[int], asked: Sequence[tuple[str, RequestLine]]) -> list[bytes]:
+        addresses, requests = zip(*asked, strict=True)
+        routes = self._routes(batch, requests)
+        return _filled(
+            [
+                *self._times(at_ms),
+                b'Z","id":"',
+                batch.request_ids,
+                b'"',
+                *_clients(addresses),
+                routes[0].route if len(routes) == 1 else [each.route for each in routes],
+                *_durations(batch),
+                b',"status":%d,"bytes":' % batch.status if batch.status else b',"bytes":',
+                batch.bytes,
+                *self._named(batch.keys),
+                routes[0].last,
+                *_used(batch.tokens),
+                b"" if not any(batch.retried) else [b',"retried":%d' % each if each else b"" for each in batch.retried],
+                b',"outcome":"%b"' % batch.outcomes[0].encode(),
+                b"" if set(map(type, batch.outcomes)) == _ALL_OK else list(map(_why, batch.outcomes)),
+                b"}\n",
+            ],
+            len(at_ms),
+        )
+
+    def _times(self, at_ms: Sequence[int]) -> list[Any]:
+        fractions = [_THOUSANDTHS[each % 1000] for each in at_ms]
+        second = min(at_ms) // 1000
+        if max(at_ms) // 1000 == second:
+            return [b'{"time":"%b.' % self._stamp_of(second), fractions]
+        stamps = [self._stamp_of(each // 1000) for each in at_ms]
+        return [b'{"time":"', stamps, b".", fractions]
+
+    def _stamp_of(self, second: int) -> bytes:
         if second != self._second:
             self._second = second
-            self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        which = (asked.method, asked.path, endpoint, deployment, "" if target is None else target.replica)
+            self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode("ascii")
+        return self._stamp
+
+    def _named(self, keys: Sequence[str]) -> list[Any]:
+        key = keys[0]
+        if keys.count(key) == len(keys):
+            return [self._key(key)]
+        return [[self._key(each) for each in keys]]
+
+    def _key(self, name: str) -> bytes:
+        known = self._keys.get(name)
+        if known is None:
+            if len(self._keys) >= _PARTS_MAX:
+                self._keys = {"": b""}
+            known = self._keys[name] = _fields([("key", name)])
+        return known
+
+    def _routes(self, batch: Batch, requests: Sequence[RequestLine]) -> list[_Parts]:
+        """One where all asked for the same, else each one's."""
+        line = requests[0]
+        if requests.count(line) == len(requests):
+            return [self._route(batch, line)]
+        return [self._route(batch, each) for each in requests]
+
+    def _route(self, batch: Batch, line: RequestLine) -> _Parts:
+        target = batch.target
+        which = (line.method, line.path, batch.endpoint, batch.deployment, "" if target is None else target.replica)
         parts = self._parts.get(which)
-        if parts is None or parts.target is not target or parts.generation != generation:
-            parts = self._remember(which, target, generation)
-        whole = f"{1000.0 * total_s:.3f}"
-        times = "" if queued_s is None else f',"queued_ms":{1000.0 * queued_s:.3f}' if queued_s else ',"queued_ms":0.0'
-        if first_s is not None:
-            times += f',"ttft_ms":{whole}' if first_s == total_s else f',"ttft_ms":{1000.0 * first_s:.3f}'
-        code = f',"status":{status}' if status else ""
-        said = f',"client":"{client}"' if client else ""
-        shown = f',"key":{_quoted(key)}' if key else ""
-        used = "" if tokens is None else _tokens(tokens)
-        again = f',"retried":{retried}' if retried else ""
-        return (
-            f'{{"time":"{self._stamp}.{int(at * 1000.0) % 1000:03d}Z","id":{_quoted(id_.decode("ascii"))}{said}'
-            f'{parts.route}{times},"total_ms":{whole}{code},"bytes":{size}{shown}{parts.last}{used}{again}'
-            f',"outcome":"{outcome}"{"" if type(outcome) is str else _why(outcome)}}}\n'
-        )
+        if parts is None or parts.target is not target or parts.generation != batch.generation:
+            return self._remember(which, target, batch.generation)
+        return parts
 
     def _remember(self, which: tuple[str, str, str, str, str], target: TargetSpec | None, generation: int) -> _Parts:
         method, path, endpoint, deployment, _ = which
@@ -108,7 +157,7 @@ class AccessLines:
                 ("worker", target.worker),
                 ("machine", target.machine),
             ]
-        route = f'{_fields(told)},"generation":{generation}{_fields(served)}'
+        route = b'%b,"generation":%d%b' % (_fields(told), generation, _fields(served))
         parts = _Parts(target, generation, route, _fields([("deployment", deployment)]))
         if len(self._parts) >= _PARTS_MAX:
             self._parts.clear()
@@ -123,24 +172,62 @@ def address_of(peer: Any) -> str:
     return ""
 
 
-def _why(outcome: Refused) -> str:
-    return _fields([("error", outcome.error), ("model", outcome.model)])
+def _filled(parts: Sequence[Any], number: int) -> list[bytes]:
+    """So many lines.
+
+    Args:
+        parts: of each line; bytes are in all of them, of a column each has its own: bytes, a number, or one with three
+            decimals.
+        number: of lines.
+    """
+    core = native.core
+    if core is not None:
+        lines = core.lines(parts, number)
+        if lines is not None:
+            return lines
+    form = b"".join([part.replace(b"%", b"%%") if type(part) is bytes else _SHOWN[type(part[0])] for part in parts])
+    return list(map(form.__mod__, zip(*[part for part in parts if type(part) is not bytes], strict=True)))
 
 
-def _fields(told: list[tuple[str, str]]) -> str:
-    return "".join([f',"{name}":{_quoted(value)}' for name, value in told if value])
+def _clients(addresses: Sequence[str]) -> list[Any]:
+    if all(addresses):
+        return [b',"client":"', list(map(str.encode, addresses)), b'"']
+    return [[b',"client":"%b"' % each.encode() if each else b"" for each in addresses]]
 
 
-def _tokens(tokens: Tokens) -> str:
-    prompt, completion, counted = tokens
-    if counted:
-        return f',"tokens":{{"counted":{completion or 0}}}'
-    if prompt is not None and completion is not None:
-        return f',"tokens":{{"prompt":{prompt},"completion":{completion}}}'
-    return f',"tokens":{json.dumps(tokens.to_wire(), separators=(",", ":"))}'
+def _durations(batch: Batch) -> list[Any]:
+    total = [1000.0 * each for each in batch.total_s]
+    queued_s, first_s = batch.queued_s, batch.first_s
+    told: list[Any] = []
+    if queued_s is not None:
+        told += [b',"queued_ms":', [1000.0 * each for each in queued_s]] if any(queued_s) else [b',"queued_ms":0.0']
+    if first_s is batch.total_s:
+        told += [b',"ttft_ms":', total]
+    elif first_s.count(None) < len(first_s):
+        told.append([b"" if each is None else b',"ttft_ms":%.3f' % (1000.0 * each) for each in first_s])
+    return [*told, b',"total_ms":', total]
 
 
-def _quoted(text: str) -> str:
-    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return json.dumps(text)
+def _used(told: Sequence[Tokens | None]) -> list[Any]:
+    """Tokens, as the answers told them or as they were counted."""
+    if None not in told:
+        prompts, completions, counted = zip(*told, strict=True)
+        if None not in prompts and None not in completions and True not in counted:
+            return [b',"tokens":{"prompt":', prompts, b',"completion":', completions, b"}"]
+    elif told.count(None) == len(told):
+        return []
+    return [list(map(_tokens, told))]
+
+
+def _tokens(tokens: Tokens | None) -> bytes:
+    if tokens is None:
+        return b""
+    return b',"tokens":%b' % json.dumps(tokens.to_wire(), separators=(",", ":")).encode("ascii")
+
+
+def _why(outcome: str) -> bytes:
+    return _fields([("error", outcome.error), ("model", outcome.model)]) if isinstance(outcome, Refused) else b""
+
+
+def _fields(told: list[tuple[str, str]]) -> bytes:
+    return "".join([f',"{name}":{json.dumps(value)}' for name, value in told if value]).encode("ascii")

@@ -15,22 +15,22 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from errno import ENOSPC
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from moorage.gateway.access_lines import AccessLines
 
 if TYPE_CHECKING:
     from moorage.gateway.heads import RequestLine
     from moorage.gateway.hub import Log
+    from moorage.gateway.records import Batch
 
-BATCH_BYTES: Final = 64 * 1024
 WAIT_S: Final = 1.0
-_LINE_BYTES: Final = 400
-"""About; the thread is woken before its second is over when so many lines lie there that they fill a batch."""
+BATCH_BYTES: Final = 64 * 1024
+"""The thread is woken before its time is over when so much lies there."""
 _WAITING_MAX: Final = 20_000
 """Lines that wait for a disk that does not take them; more are lost."""
 
@@ -55,7 +55,14 @@ class AccessLog:
         self._log = log
         self._wall = wall
         self._lines = AccessLines()
-        self._waiting: deque[str] = deque()
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        """numbers of lines, and their text"""
+        self._added = 0
+        """lines that were made, which the loop counts"""
+        self._taken = 0
+        """of these, which the thread counts"""
+        self._unwoken = 0
+        """bytes since the thread was woken"""
         self._wake = threading.Event()
         self._closing = False
         self._failing = False
@@ -73,14 +80,22 @@ class AccessLog:
         """The wall clock, in seconds."""
         return self._wall()
 
-    def add(self, at: float, client: str, asked: "RequestLine", record: tuple[Any, ...]) -> None:
-        """A request ended; see `AccessLines.line`."""
-        waiting = self._waiting
-        if len(waiting) >= _WAITING_MAX:
-            self.lost += 1
-            return
-        waiting.append(self._lines.line(at, client, asked, record))
-        if len(waiting) == BATCH_BYTES // _LINE_BYTES:
+    def takes(self, number: int) -> bool:
+        """Whether so many lines more may wait; they are lost where not, and need not be made."""
+        if self._added - self._taken + number <= _WAITING_MAX:
+            return True
+        self.lost += number
+        return False
+
+    def add(self, batches: "Sequence[Batch]", at_ms: Sequence[int], asked: "Sequence[tuple[str, RequestLine]]") -> None:
+        """Requests ended; see `AccessLines.lines`."""
+        lines = self._lines.lines(batches, at_ms, asked)
+        text = b"".join(lines)
+        self._waiting.append((len(lines), text))
+        self._added += len(lines)
+        self._unwoken += len(text)
+        if self._unwoken >= BATCH_BYTES:
+            self._unwoken = 0
             self._wake.set()
 
     def close(self) -> None:
@@ -105,10 +120,12 @@ class AccessLog:
         taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if not taken:
             return
+        number = sum([each for each, _ in taken])
+        self._taken += number
         try:
-            self._put("".join(taken).encode("ascii"))
+            self._put(b"".join([text for _, text in taken]))
         except OSError as error:
-            self.lost += len(taken)
+            self.lost += number
             self._torn = True
             self._shut()
             if not self._failing:

@@ -1,126 +1,21 @@
-"""What the gateway counts, and the bounded ring that attributes single requests.
+"""What the gateway counts.
 
-Here: integers and tuples, cheap enough for every request; text is made only when asked for (`exposition`). What is
-counted by replica lives as long as the replica is in the table or still answers, so that series are few and end.
-Called by `hub`, `own` and `exposition`.
+Here: integers, counted for many requests at once; text is made only when asked for (`exposition`). What is counted by
+replica lives as long as the replica is in the table or still answers, so that series are few and end. Filled by
+`counting`; read by `own` and `exposition`.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from moorage.decide.serving.routes import Generation, TargetSpec, TargetState
-from moorage.gateway.outcomes import Refused
-from moorage.gateway.tokens import GAP_BOUNDS_S, Tokens
-from moorage.wire.routing import RequestRecord
-
-if TYPE_CHECKING:
-    from moorage.gateway.exchange import Exchange
+from moorage.decide.serving.routes import TargetState
+from moorage.gateway.tokens import GAP_BOUNDS_S, Tokens, sums_of
 
 BOUNDS_S: Final = GAP_BOUNDS_S
 _BUCKETS: Final = len(BOUNDS_S) + 1
-_NAME_MAX: Final = 200
 _SERVER_ERROR: Final = 5
 _FAILED: Final = frozenset(("cut", "upstream_error"))
-
-
-class Record(NamedTuple):
-    """One finished request; times in seconds, None where that step was not reached."""
-
-    request_id: bytes
-    endpoint: str
-    """as the client named it where that is known"""
-    deployment: str
-    generation: int
-    target: TargetSpec | None
-    queued_s: float | None
-    first_s: float | None
-    total_s: float
-    status: int
-    bytes: int
-    outcome: str
-    tokens: Tokens | None
-    key: str | None
-    retried: int
-
-    def to_wire(self) -> RequestRecord:
-        """As the API gives it."""
-        target, why = self.target, self.outcome if isinstance(self.outcome, Refused) else None
-        return RequestRecord(
-            request_id=self.request_id.decode("ascii"),
-            endpoint=self.endpoint[:_NAME_MAX],
-            deployment=self.deployment or None,
-            generation=self.generation,
-            revision=target.revision if target else None,
-            replica=target.replica if target else None,
-            worker=(target.worker or None) if target else None,
-            machine=(target.machine or None) if target else None,
-            queued_ms=_ms(self.queued_s),
-            ttft_ms=_ms(self.first_s),
-            total_ms=_ms(self.total_s),
-            status=self.status or None,
-            bytes=self.bytes,
-            outcome=str(self.outcome),
-            error=why.error if why is not None else None,
-            model=(why.model or None) if why is not None else None,
-            tokens=self.tokens.to_wire() if self.tokens is not None else None,
-            key=self.key,
-            retried=self.retried or None,
-        )
-
-
-def running_record(client: "Exchange", now: float, generation: Generation | None) -> Record:
-    """A request that has not ended, as far as it is known."""
-    endpoint, target = client.endpoint, client.target
-    assert endpoint is not None
-    return Record(
-        request_id=client.request_id,
-        endpoint=endpoint.route.name if client.binding is None else client.binding.spec.name,
-        deployment=endpoint.route.name,
-        generation=generation.number if generation else 0,
-        target=target.spec if target is not None else None,
-        queued_s=(client.sent_at if target is not None else now) - client.started,
-        first_s=client.first_at - client.started if client.first_at else None,
-        total_s=now - client.started,
-        status=client.status,
-        bytes=client.sent_bytes,
-        outcome="held" if client.held else "in_flight",
-        tokens=None,
-        key=client.key_name or None,
-        retried=client.retried,
-    )
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000.0, 3)
-
-
-class Ring:
-    """The last `size` records. Finding one scans, since that is rare and adding is not."""
-
-    __slots__ = ("_at", "_records")
-
-    def __init__(self, size: int) -> None:
-        self._records: list[tuple[Any, ...] | None] = [None] * size
-        self._at = 0
-
-    def add(self, record: tuple[Any, ...]) -> None:
-        """Keep it in place of the oldest: the fields of a `Record`, which is made when somebody asks."""
-        at = self._at
-        self._records[at] = record
-        self._at = at + 1 if at + 1 < len(self._records) else 0
-
-    def last(self) -> tuple[Any, ...]:
-        """The newest."""
-        record = self._records[self._at - 1]
-        assert record is not None
-        return record
-
-    def find(self, request_id: bytes) -> Record | None:
-        """The newest record of that id."""
-        newest_first = self._records[: self._at][::-1] + self._records[self._at :][::-1]
-        found = next((r for r in newest_first if r is not None and r[0] == request_id), None)
-        return None if found is None else Record._make(found)
 
 
 class ReplicaStats:
@@ -194,64 +89,85 @@ class Stats:
         target: TargetState | None,
         status: int,
         outcome: str,
-        queued_s: float,
-        first_s: float | None,
-        total_s: float,
+        queued_s: Sequence[float],
+        first_s: Sequence[float | None],
+        total_s: Sequence[float],
     ) -> None:
-        """One finished request, here and at its replica's revision; times in seconds."""
-        kind = status // 100
-        self.statuses[kind] += 1
-        at_total = bisect_left(BOUNDS_S, total_s)
-        self.total[at_total] += 1
-        self.total_s += total_s
-        self.queued[bisect_left(BOUNDS_S, queued_s) if queued_s else 0] += 1
-        self.queued_s += queued_s
-        at_first = -1
-        if first_s is not None:
-            # an answer that came in one piece began when it ended
-            at_first = at_total if first_s == total_s else bisect_left(BOUNDS_S, first_s)
-            self.first[at_first] += 1
-            self.first_s += first_s
-        if outcome == "cut":
-            self.cut += 1
-        elif outcome == "client_gone":
-            self.client_gone += 1
-        if status == 429:
-            self.limited += 1
-        elif status == 101:
-            self.tunnels += 1
+        """Finished requests that ended alike, here and at their replica's revision; times in seconds."""
+        number, kind = len(total_s), status // 100
+        self.statuses[kind] += number
+        total, sum_s = _spread(total_s), sum(total_s)
+        _add(self.total, total)
+        self.total_s += sum_s
+        if any(queued_s):
+            _add(self.queued, _spread(queued_s))
+            self.queued_s += sum(queued_s)
+        else:
+            self.queued[0] += number
+        first, first_sum_s = total, sum_s  # an answer that came in one piece began when it ended
+        if first_s is not total_s:
+            began = [seconds for seconds in first_s if seconds is not None]
+            first, first_sum_s = _spread(began), sum(began)
+        _add(self.first, first)
+        self.first_s += first_sum_s
+        self._count_ends(status, outcome, number)
         if target is None:
             return
-        if queued_s > 0.0:
-            self.waited += 1
+        self.waited += sum([seconds > 0.0 for seconds in queued_s]) if any(queued_s) else 0
         traffic = target.revision.traffic
-        traffic.statuses[kind] += 1
+        traffic.statuses[kind] += number
         if outcome == "cut":
-            traffic.cut += 1
+            traffic.cut += number
         elif outcome == "client_gone":
-            traffic.client_gone += 1
+            traffic.client_gone += number
         replica = self.replicas.get(target)
         if replica is None:
             replica = self.replicas[target] = ReplicaStats()
-        replica.requests += 1
-        replica.total[at_total] += 1
-        replica.total_s += total_s
-        if first_s is not None:
-            replica.first[at_first] += 1
-            replica.first_s += first_s
+        replica.requests += number
+        _add(replica.total, total)
+        replica.total_s += sum_s
+        _add(replica.first, first)
+        replica.first_s += first_sum_s
         if kind >= _SERVER_ERROR or outcome in _FAILED:
-            replica.errors += 1
+            replica.errors += number
 
-    def count_tokens(self, tokens: Tokens) -> None:
-        """What one answer took and gave."""
-        if tokens.prompt is not None:
-            self.prompt_tokens += tokens.prompt
-        if tokens.counted:
-            self.counted_tokens += tokens.completion or 0
-        elif tokens.completion is not None:
-            self.completion_tokens += tokens.completion
+    def _count_ends(self, status: int, outcome: str, number: int) -> None:
+        if outcome == "cut":
+            self.cut += number
+        elif outcome == "client_gone":
+            self.client_gone += number
+        if status == 429:
+            self.limited += number
+        elif status == 101:
+            self.tunnels += number
+
+    def count_tokens(self, told: Sequence[Tokens | None]) -> None:
+        """What answers took and gave."""
+        prompt, completion, counted = sums_of(told)
+        self.prompt_tokens += prompt
+        self.completion_tokens += completion
+        self.counted_tokens += counted
 
     def forget(self, gone: Iterable[TargetState]) -> None:
         """These replicas left the table and answer nobody any more: their series end."""
         for target in gone:
             self.replicas.pop(target, None)
+
+
+def _spread(times_s: Sequence[float]) -> list[tuple[int, int]]:
+    """How many of these are in which bucket."""
+    if len(times_s) == 1:
+        return [(bisect_left(BOUNDS_S, times_s[0]), 1)]
+    found: list[tuple[int, int]] = []
+    ordered, begin = sorted(times_s), 0
+    while begin < len(ordered):  # few times: requests of one moment take about the same
+        bucket = bisect_left(BOUNDS_S, ordered[begin])
+        end = bisect_right(ordered, BOUNDS_S[bucket], begin) if bucket < len(BOUNDS_S) else len(ordered)
+        found.append((bucket, end - begin))
+        begin = end
+    return found
+
+
+def _add(counts: list[int], spread: Iterable[tuple[int, int]]) -> None:
+    for bucket, number in spread:
+        counts[bucket] += number

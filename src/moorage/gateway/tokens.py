@@ -12,7 +12,7 @@ close exactly the levels that the true one has around it.
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from moorage.gateway import native
@@ -32,13 +32,16 @@ _EVENT: Final = b"\ndata:"
 _SHORTER_THAN_AN_EVENT: Final = 28
 """`data: [DONE]` and the end of the chunks come at once after the last token: their gaps are none."""
 
-_FLAT = re.compile(
+_NUMBERS: Final = (
     rb'[{,\s]"usage"\s*:\s*\{\s*(?:'
     rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12}),\s*(?:"total_tokens"\s*:\s*\d{1,12},\s*)?'
-    rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})[ ]*[,}]'
-    rb'|"completion_tokens"\s*:\s*(\d{1,12}),\s*"prompt_tokens"\s*:\s*(\d{1,12})[ ]*[,}])'
+    rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})[ ]*'
+    rb'|"completion_tokens"\s*:\s*(\d{1,12}),\s*"prompt_tokens"\s*:\s*(\d{1,12})[ ]*)'
 )
-"""Usage as nearly all servers write it. A number that the end of a chunk cuts does not fit."""
+"""Usage as nearly all servers write it. A number that the end of a chunk cuts does not fit: a mark has to follow."""
+_FLAT = re.compile(_NUMBERS + rb"(?=[,}])")
+_FLAT_AND_END = re.compile(_NUMBERS + rb"(?=[,}])(?:[^{}]*+\}){2}[^{}]*+\Z")
+"""And what closes then: the usage itself, and the answer. Where nothing opens, strings could only add to it."""
 _USAGE = re.compile(rb'[{,\s]"usage"\s*:\s*(?=\{)')
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _CHUNK_LINE = re.compile(rb"\r\n[0-9A-Fa-f]{1,15}(?:;[^\r\n]*)?\r\n")
@@ -78,19 +81,24 @@ def told_by_body(tail: bytes, front: bytes = b"") -> Tokens | None:
     if len(tail) > TAIL_BYTES:
         tail = tail[-TAIL_BYTES:]  # so that it costs the same however the answer was cut, and whatever it says
     core = native.core
-    if core is not None:
+    if core is None:
+        at = tail.rfind(b'"usage"')
+        found = _FLAT_AND_END.match(tail, at - 1) if at > 0 else None
+        if found is not None:
+            return _flat(found)
+    else:
         told = core.usage(tail, Tokens)
         if told is not None:
             return told
+    return _told_otherwise(tail, front)
+
+
+def _told_otherwise(tail: bytes, front: bytes) -> Tokens | None:
     at = tail.rfind(b'"usage"')
     if at > 0:
         found = _FLAT.match(tail, at - 1)
-        if found is not None:
-            end = found.end() - 1
-            # What closes: the usage itself, and the answer. Where nothing opens, strings could only add to it.
-            closed = tail.count(b"}", end) if tail.find(b"{", end) < 0 else _closed(tail[end:])
-            if closed == 2:
-                return _flat(found)
+        if found is not None and _closed(tail[found.end() :]) == 2:
+            return _flat(found)
     if at > 0 or b"\r\n" in tail:  # the end of a chunk may cut the word itself
         searched = _searched(tail, (1,))
         if searched is not None:
@@ -98,6 +106,19 @@ def told_by_body(tail: bytes, front: bytes = b"") -> Tokens | None:
     if front is not tail and b'"usage"' in front[:TAIL_BYTES]:
         return _in_front(front[:TAIL_BYTES])
     return None
+
+
+def sums_of(told: Sequence[Tokens | None]) -> tuple[int, int, int]:
+    """Tokens of prompts, those of completions as told, and those that were counted only."""
+    known = [tokens for tokens in told if tokens is not None] if None in told else told
+    if not known:
+        return 0, 0, 0
+    prompts, completions, counted = zip(*known, strict=True)
+    if None not in prompts and None not in completions and True not in counted:
+        return sum(prompts), sum(completions), 0
+    prompt = sum([each or 0 for each in prompts])
+    only = sum([each or 0 for each, only in zip(completions, counted, strict=True) if only])
+    return prompt, sum([each or 0 for each in completions]) - only, only
 
 
 def tail_of(before: bytes, data: bytes) -> bytes:
@@ -199,9 +220,10 @@ def _bare(events: list[bytes]) -> int:
 
 def _flat(found: re.Match[bytes]) -> Tokens:
     # Not by the class's own constructor, which is a function in Python and costs as much as all of this.
-    if found.lastindex == 2:
-        return _new(Tokens, (int(found[1]), int(found[2]), False))
-    return _new(Tokens, (int(found[4]), int(found[3]), False))
+    prompt, completion, completion_first, prompt_last = found.groups()
+    if prompt is not None:
+        return _new(Tokens, (int(prompt), int(completion), False))
+    return _new(Tokens, (int(prompt_last), int(completion_first), False))
 
 
 def _searched(tail: bytes, levels: tuple[int, ...]) -> Tokens | None:

@@ -12,7 +12,8 @@ from moorage.gateway.access_lines import address_of
 from moorage.gateway.access_log import AccessLog
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.heads import RequestLine
-from moorage.gateway.measures import Record
+from moorage.gateway.records import Record
+from tests.ended import batch_of
 
 
 @pytest.fixture
@@ -41,7 +42,9 @@ def access_log(path: Path, **settings: Any) -> AccessLog:
 
 
 def add(log: AccessLog, number: int, peer: Any = None) -> None:
-    log.add(log.now(), address_of(peer), RequestLine("GET", "/x", 3, (), False), record(number))
+    if log.takes(1):
+        asked = (address_of(peer), RequestLine("GET", "/x", 3, (), False))
+        log.add([batch_of(record(number))], [int(log.now() * 1000)], [asked])
 
 
 async def test_each_request_is_one_line_that_says_who_what_where_and_how_long(

@@ -39,8 +39,7 @@ def base(rig: Rig) -> str:
 
 
 def last_tokens(rig: Rig, number: int = 1) -> list[Tokens | None]:
-    records = [r for r in rig.gateway.hub.counts.ring._records if r is not None]
-    return [record[11] for record in records[-number:]]
+    return [record.tokens for record in rig.gateway.hub.counts.ring.records()[-number:]]
 
 
 async def test_chat_whole_and_streamed(client: openai.AsyncOpenAI, rig: Rig, server: ModelServer) -> None:
@@ -135,11 +134,11 @@ async def test_a_full_queue_is_a_rate_limit_that_the_client_waits_out(
         with pytest.raises(openai.RateLimitError) as full:
             await once.chat.completions.create(model="m", messages=ASKED)
         assert int(full.value.response.headers["retry-after"]) >= 1
-        refusals = len(rig.gateway.hub.counts.ring._records) - rig.gateway.hub.counts.ring._records.count(None)
+        counts = rig.gateway.hub.counts
+        refusals = len(counts.ring.records())
         async with openai.AsyncOpenAI(base_url=base(rig), api_key="x", max_retries=5) as patient:
             waiting = asyncio.create_task(patient.chat.completions.create(model="m", messages=ASKED))
-            ring = rig.gateway.hub.counts.ring._records
-            await until(lambda: len(ring) - ring.count(None) > refusals, "a first refusal")
+            await until(lambda: len(counts.ring.records()) > refusals, "a first refusal")
             await stream.close()
             assert (await waiting).choices[0].message.content == TEXT
 
@@ -154,7 +153,7 @@ async def test_a_stream_that_is_closed_ends_upstream_at_once(
     await stream.close()
     await until(lambda: model.endless == 0, "the model server to be told")
     await until(lambda: not rig.router.find("m").in_flight)
-    assert rig.gateway.hub.counts.ring._records[0][10] == "client_gone"
+    assert rig.gateway.hub.counts.ring.records()[0].outcome == "client_gone"
 
 
 async def test_a_cancelled_call_and_one_that_times_out_end_upstream_too(

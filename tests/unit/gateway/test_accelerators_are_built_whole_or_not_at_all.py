@@ -37,7 +37,8 @@ def test_a_build_knows_the_modules_whose_constants_are_compiled_into_others(tool
 
 def test_the_c_is_stale_once_python_that_asks_it_changed(tool: ModuleType) -> None:
     found = tool.native_sources(PACKAGE)
-    assert {"gateway/native/core.c", "gateway/native/__init__.py", "gateway/heads.py", "gateway/skim.py"} <= found
+    assert {f"gateway/native/{name}" for name in ("core.c", "lines.c", "lines.h", "__init__.py")} <= found
+    assert {"gateway/access_lines.py", "gateway/heads.py", "gateway/skim.py"} <= found
     assert "gateway/own.py" not in found
 
 

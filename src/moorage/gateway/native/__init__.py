@@ -1,9 +1,10 @@
 """The gateway's inner loops in C, where they were built; without them all is Python.
 
 Here: which core is in use, and what one is. Not here: how it is built or found
-(`moorage.gateway.accelerators`), and what it does (`core.c`, one page a function).
+(`moorage.gateway.accelerators`), and what it does (`core.c` and `lines.c`, one page a function).
 
-    heads, framing, skim, tokens  --asks-->  core.FUNCTION(bytes, …)  --answers-->  what Python would, or None
+    heads, framing, skim, tokens, access_lines
+                                  --asks-->  core.FUNCTION(bytes, …)  --answers-->  what Python would, or None
                                   <--None: too rare, malformed or near a limit; Python reads it, and alone refuses
 
 So `core` is None, or an extension module of which every function is optional work: nothing in the gateway may depend
@@ -11,7 +12,7 @@ on its answering. `use` is called once, before the first connection; readers of 
 """
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -58,6 +59,10 @@ class NativeCore(Protocol):
 
     def usage(self, tail: bytes, tokens: type[T], /) -> T | None:
         """What the end of a JSON answer tells (`tokens.told_by_body`)."""
+        ...
+
+    def lines(self, parts: Sequence[bytes | Sequence[Any]], number: int, /) -> list[bytes] | None:
+        """So many lines of the access log (`access_lines`)."""
         ...
 
     def place(self, bounds: tuple[float, ...], value: float, /) -> int:
