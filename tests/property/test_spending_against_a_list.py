@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from math import ceil, inf
-from typing import Final
+from typing import Any, Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,7 +161,7 @@ ACTS: Final = st.one_of(TAKE, TAKE, TAKE, SETTLE, SETTLE, STEP, STEP, SHARE, KNO
     acts=st.lists(ACTS, max_size=80),
 )
 def test_limits_admit_tell_and_report_what_a_list_of_all_charges_says(
-    start: float, shares: list[int], acts: list[tuple]
+    start: float, shares: list[int], acts: list[tuple[Any, ...]]
 ) -> None:
     pair = Pair(start)
     for n, share in enumerate(shares):

@@ -180,7 +180,7 @@ class Limits:
         if not account.limits:
             return None
         now = self._hub.time()
-        prompt = tokens = 0
+        tokens = prompt = 0
         if account.tokens:
             prompt = prompt_tokens(length if length >= 0 else sum([len(part) for part in body]))
             most = _most_tokens(body)
@@ -213,9 +213,12 @@ class Limits:
         if permit.waiting:
             self._waits_no_more(permit)
             return
-        failed = request.status >= 400 or outcome == "upstream_error"
-        usage = permit.usage(request.tokens) if permit.tokens else None
-        permit.settle(self._hub.time(), sent=sent, failed=failed, usage=usage)
+        permit.settle(
+            self._hub.time(),
+            sent=sent,
+            failed=request.status >= 400 or outcome == "upstream_error",
+            usage=permit.usage(request.tokens) if permit.tokens else None,
+        )
         if self._waiting and permit.account.in_flight:
             self._hub.loop.call_soon(self._look_again)
 
@@ -377,6 +380,6 @@ def _most_tokens(body: Sequence[bytes]) -> int:
     if not body:
         return 0
     text = body[0] if len(body) == 1 else b"".join(body)
-    if text.find(b'"max_') < 0:
+    if b'"max_' not in text:
         return 0
     return max(map(int, _MOST_TOKENS.findall(text)), default=0)

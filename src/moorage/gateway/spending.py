@@ -378,8 +378,9 @@ class Permit:
         if account.tokens:
             spent = self.tokens if sent and not failed else 0
             if usage is not None and sent:
-                spent = usage[0] + usage[1]
-                account.learn(usage[1])
+                prompt, completion = usage
+                spent = prompt + completion
+                account.learn(completion)
             unused = self.tokens - spent
             for limit in account.tokens:
                 if unused > 0:

@@ -119,6 +119,34 @@ def test_a_limit_that_nobody_used_for_long_is_given_back_and_begins_anew(hub: Hu
     assert again.lacks(1, 1121.0)
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_limit_is_kept_as_long_as_a_request_of_it_runs_whatever_rules_change_meanwhile(
+    hub: Hub, limits: Limits, changed: bool
+) -> None:
+    account = limits.account("n", "", "")
+    told(limits, 9, 1000.0)
+    permit = Permit(account, 3, 1, 1000.0)
+    assert permit.take(1000.0)
+    if changed:
+        limits.configure(ACCESS, ())
+        assert limits.account("n", "", "") is not account
+    for now in (1121.0, 1300.0):
+        hub.time = lambda now=now: now  # type: ignore[misc]
+        assert [want.used for want in limits.wants()] == [0], "forgotten, but not over"
+    permit.settle(1300.0, sent=True, failed=False, usage=(1, 7))
+    assert [want.used for want in limits.wants()] == [5], "above the three that are forgotten"
+    hub.time = lambda: 1421.0
+    assert limits.wants() == ()
+
+
+def test_a_process_that_ends_admits_nothing_more_from_its_last_report_on(limits: Limits) -> None:
+    account = limits.account("n", "", "")
+    told(limits, 9, 1000.0)
+    assert account.take(1, 1000.0)
+    assert [(want.share, want.used) for want in limits.last_wants()] == [(0, 1)]
+    assert not account.take(1, 1000.0)
+
+
 def test_rules_that_did_not_change_forget_nothing_and_a_limit_that_is_gone_lets_all_pass(limits: Limits) -> None:
     account = limits.account("n", "", "")
     limits.configure(ACCESS, (BOUND,))
