@@ -5,6 +5,7 @@ from math import ceil
 from typing import Final
 
 from moorage.decide.serving.routes import Refuse
+from moorage.gateway import native
 from moorage.gateway.spending import IN_FLIGHT, TOKENS, Account, Limit
 
 _WORDS: Final = {IN_FLIGHT: "requests at once", TOKENS: "tokens per minute"}
@@ -23,7 +24,7 @@ def admitted(account: Account) -> bytes:
     `limit` is that of all gateways together; `remaining` is what this one still admits; `reset` is when nothing would
     be counted any more, which is a whole window after a charge.
     """
-    told = b""
+    told, core = b"", native.core
     for first, others in account.kinds:
         best = first
         for limit in others:
@@ -33,7 +34,10 @@ def admitted(account: Account) -> bytes:
         if left < 0:
             best = _narrowest((first, *others))
             left = best.left
-        told += best.line % left
+        if core is None:
+            told += best.line % left
+        else:
+            told = core.spelled(told, best.told, left, best.reset) or told + best.line % left
     return told
 
 

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 from moorage.decide.serving.routes import Refuse
-from moorage.gateway import limit_answers
+from moorage.gateway import limit_answers, native
 from moorage.gateway.spending import IN_FLIGHT, REQUESTS, TOKENS, Account, Limit, Permit, prompt_tokens
 from moorage.gateway.tokens import Tokens
 from moorage.wire.routing import Access, Binding, GatewayReportAnswer, RateLimits, SliceWant
@@ -380,6 +380,9 @@ def _most_tokens(body: Sequence[bytes]) -> int:
     if not body:
         return 0
     text = body[0] if len(body) == 1 else b"".join(body)
+    most = None if native.core is None else native.core.most_tokens(text)
+    if most is not None:
+        return most
     if b'"max_' not in text:
         return 0
     return max(map(int, _MOST_TOKENS.findall(text)), default=0)

@@ -119,6 +119,7 @@ class Limit:
         "most",
         "refused",
         "reported",
+        "reset",
         "resource",
         "subject",
         "told",
@@ -133,8 +134,8 @@ class Limit:
         self.resource = resource
         self.weighs_tokens = resource == TOKENS
         """else each request is one"""
-        self.told = self.line = b""
-        """header lines up to the number of what is left, and all of them for `%` of it, after a charge"""
+        self.told = self.reset = self.line = b""
+        """header lines after a charge: up to the number of what is left, from it on, and all of them for `%` of it"""
         self.set_most(most)
         self._share = 0
         self._known_until = float("-inf")
@@ -162,7 +163,8 @@ class Limit:
         self.most = most
         word = _WORDS.get(self.resource, b"requests")
         self.told = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: " % (word, most, word)
-        self.line = b"%b%%d\r\nx-ratelimit-reset-%b: 1m1s\r\n" % (self.told, word)
+        self.reset = b"\r\nx-ratelimit-reset-%b: 1m1s\r\n" % word
+        self.line = self.told + b"%d" + self.reset
 
     @property
     def share(self) -> int:

@@ -1,9 +1,9 @@
 """The gateway's inner loops in C, where they were built; without them all is Python.
 
 Here: which core is in use, and what one is. Not here: how it is built or found
-(`moorage.gateway.accelerators`), and what it does (`core.c` and `lines.c`, one page a function).
+(`moorage.gateway.accelerators`), and what it does (`core.c`, `lines.c` and `spending.c`, one page a function).
 
-    heads, framing, skim, tokens, access_lines
+    heads, framing, skim, tokens, access_lines, limits, limit_answers
                                   --asks-->  core.FUNCTION(bytes, …)  --answers-->  what Python would, or None
                                   <--None: too rare, malformed or near a limit; Python reads it, and alone refuses
 
@@ -63,6 +63,14 @@ class NativeCore(Protocol):
 
     def lines(self, parts: Sequence[bytes | Sequence[Any]], number: int, /) -> list[bytes] | None:
         """So many lines of the access log (`access_lines`)."""
+        ...
+
+    def most_tokens(self, body: bytes, /) -> int | None:
+        """The largest bound that a body sets on the tokens of its answer; 0: none (`limits`)."""
+        ...
+
+    def spelled(self, *parts: bytes | int) -> bytes | None:
+        """Bytes, and numbers by their decimal digits, one after another (`limit_answers`)."""
         ...
 
     def place(self, bounds: tuple[float, ...], value: float, /) -> int:

@@ -1,5 +1,5 @@
 /* The inner loops of the gateway: heads, chunks, the `model` of a body, usage of an answer, a direct send; and the
- * module, of which the access log's part is in lines.c.
+ * module, of which the access log's part is in lines.c and that of limits in spending.c.
  *
  * Here: the ordinary case of what heads.py, fields.py, framing.py, skim.py and tokens.py do, found in one pass over the
  * bytes. Not here: any case that is malformed, rare or near a limit, any policy, any error. For those each function
@@ -30,6 +30,7 @@
 #include <sys/socket.h>
 
 #include "lines.h"
+#include "spending.h"
 
 typedef unsigned char byte;
 
@@ -866,6 +867,8 @@ static PyMethodDef methods[] = {
     {"sole_model", sole_model, METH_O, sole_model_doc},
     {"usage", FAST(usage), usage_doc},
     {"lines", FAST(access_lines), access_lines_doc},
+    {"most_tokens", most_tokens, METH_O, most_tokens_doc},
+    {"spelled", FAST(spelled), spelled_doc},
     {"place", FAST(place), place_doc},
     {"send", FAST(send_now), send_doc},
     {NULL, NULL, 0, NULL},
