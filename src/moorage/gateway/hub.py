@@ -30,11 +30,13 @@ from moorage.gateway.checking import OtherModel, check
 from moorage.gateway.config import GatewayConfig
 from moorage.gateway.counting import Counts
 from moorage.gateway.heads import RequestReader, ResponseReader
+from moorage.gateway.intake import WHOLE_BODY_BYTES_MAX
 from moorage.gateway.keys import Keys
 from moorage.gateway.limits import Limits
 from moorage.gateway.own import OwnPaths
 from moorage.gateway.upstream import Pool, UpstreamConnection
 from moorage.gateway.usage import UsageCounts
+from moorage.gateway.ways import Ways
 
 if TYPE_CHECKING:
     from moorage.gateway.exchange import Exchange
@@ -82,6 +84,7 @@ class Hub:
         """when the deadlines were looked at last; those that begin before the next look are counted from it"""
         self.rest_until = self.tick + config.keepalive_s
         self.upstream_idle_s = config.upstream_idle_s
+        self.usual_bytes_max = min(WHOLE_BODY_BYTES_MAX, config.body_bytes_max)
         self.log = log
         self.router = Router(seed, self.tick)
         self.clients: set[ClientConnection] = set()
@@ -93,6 +96,8 @@ class Hub:
             )
         self.limits = Limits(self)
         self.keys = Keys(time.time)
+        self.ways = Ways(self.router, self.keys, time.time)
+        self.keys.on_change = self.ways.forget
         self.usage = UsageCounts(time.time, self.time)
         self.own = OwnPaths(self, config.token)
         self.requests = RequestReader(Callers(config).judge)
@@ -235,6 +240,7 @@ class Hub:
         releases = self.router.apply(generation, routes, self.time(), bindings)
         if releases is None:
             return False
+        self.ways.forget()
         listed = {target for endpoint in self.router.endpoints() for target in endpoint.targets}
         for target in [target for target in self._pools if target not in listed]:
             self._pools[target].retire()

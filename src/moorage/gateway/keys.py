@@ -23,7 +23,7 @@ class Keys:
         clock: seconds since the epoch, for expiry.
     """
 
-    __slots__ = ("_by_digest", "_clock", "_known", "_required", "active")
+    __slots__ = ("_by_digest", "_clock", "_known", "_required", "active", "on_change")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -32,6 +32,8 @@ class Keys:
         self._required: frozenset[str] = frozenset()
         self.active = False
         """whether there is a key, or a namespace that asks for one; one that is shown is looked at in any case"""
+        self.on_change: Callable[[], None] = _nobody
+        """called after each change of the rules"""
 
     def configure(self, access: Access | None) -> None:
         """Other rules, in place of those there were."""
@@ -41,6 +43,7 @@ class Keys:
         self._required = frozenset(rule.namespace for rule in rules if rule.keys == "required")
         self._known.clear()
         self.active = bool(keys or self._required)
+        self.on_change()
 
     def admit(self, credential: bytes | None, namespace: str, endpoint: str) -> KeyRule | Refuse | None:
         """The key that was shown and opens the endpoint, None where none was shown and none is needed, or a refusal.
@@ -73,6 +76,10 @@ class Keys:
                 self._known.clear()
             self._known[credential] = rule
         return None if rule.expires_at is not None and self._clock() >= rule.expires_at else rule
+
+
+def _nobody() -> None:
+    """Nobody keeps what the rules meant."""
 
 
 def _refused(status: int, code: str, message: str) -> Refuse:

@@ -270,7 +270,7 @@ class EndpointState:
     def __init__(self, route: RouteSpec) -> None:
         self.route = route
         self.plain = False
-        """its settings ask for nothing to be read off a request but its name, and for no repeating of a POST"""
+        """its settings ask for no repeating of a POST"""
         self.called: frozenset[str] | None = None
         """the names that a replica goes by; None: any"""
         self.targets: list[TargetState] = []
@@ -337,7 +337,7 @@ class EndpointState:
         """Take a new route; targets that stay, or come back, keep their counts and their ejection."""
         known = {_identity(state.spec): state for state in (*self.leaving, *self.targets)}
         self.route = route
-        self.plain = route.limits.affinity == "none" and route.limits.retry != "always"
+        self.plain = route.limits.retry != "always"
         self.called = None if route.model is None else frozenset((route.model, *route.aliases))
         self.listed = True
         self._take_revisions(route)

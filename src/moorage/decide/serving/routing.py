@@ -93,13 +93,12 @@ class Router:
 
     # --- requests ------------------------------------------------------------------------------------------------
 
-    def arrive(
+    def arrive(  # noqa: PLR0917 - by place, which is quicker than by name
         self,
         endpoint: EndpointState,
         token: Token,
         now: float,
         revision: str | None = None,
-        *,
         tenant: str = "",
         affinity: bytes | None = None,
         bound: str = "",
