@@ -170,13 +170,20 @@ class Exchange(Link):
         self.upstream = None
         self.status = status
         self.first_at = now
-        self._unframed = False
         self.front = self.tail = body
         self.sent_bytes = len(body)
-        closes = self._phase == BODY or self._last()
+        hub = self.hub
+        # as `_last` says it
+        closes = self._phase == BODY or not self.keeps or hub.draining or (self._half_closed and not self._buffer)
         end = b"\r\nConnection: close\r\n\r\n" if closes else b"\r\n\r\n"
         self.transport.write(b"".join((lines, label, self.rate_lines, b"X-Request-Id: ", self.request_id, end, body)))
-        self._count("ok", now)
+        endpoint, target = self.endpoint, self.target
+        assert endpoint is not None
+        if self.copy is None:
+            self.endpoint = self.target = None
+            hub.finished(self, endpoint, target, "ok", now)
+        else:
+            self._count("ok", now)
         self._end(closes)
 
     def response_done(self) -> None:

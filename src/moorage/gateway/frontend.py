@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Final, cast
 from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse, Serve, TargetState
 from moorage.gateway import answers, comments
 from moorage.gateway.fields import BadHead
-from moorage.gateway.heads import MODEL, RequestHead
+from moorage.gateway.heads import MODEL, RequestHead, RequestLine
 from moorage.gateway.intake import Intake
 from moorage.gateway.mirror import Copy
 from moorage.gateway.phases import BODY, CLOSED, IDLE, SENT
 from moorage.gateway.rewriting import renamed
+from moorage.gateway.shapes import Asks
 from moorage.gateway.skim import sole_model
 from moorage.gateway.toplevel import affinity_of
 
@@ -101,21 +102,21 @@ class ClientConnection(Intake):
             return
         self._buffer = b""
         self.head = head
-        _, _, length, self.keeps, _, request_id, revision, _, _ = head
+        line, _, length, self.keeps, _, request_id, revision, asks, _ = head
         self.request_id = request_id or hub.next_id()
         self.started = hub.time()
         usual = length == len(data) - end and length and revision is None
-        if not usual or not self._usual(head, data[end:]):
+        if not usual or not self._usual(head, line, asks, data[end:]):
             self.deadline = inf
             self._dispatch(head, self._body_begins(head, data, end))
 
-    def _usual(self, head: RequestHead, body: bytes) -> bool:
+    def _usual(self, head: RequestHead, line: RequestLine, asks: Asks | None, body: bytes) -> bool:
         """The usual request, in as few steps as it takes: its body came whole with it and names the endpoint, and
         whoever shows this key may ask for it. False where it is another, of which nothing is known yet.
         """
         hub = self.hub
-        line, _, _, _, _, _, _, asks, _ = head
-        if line.kind != MODEL or line.method != "POST" or len(body) > hub.usual_bytes_max:
+        method, _, kind, forwards, _ = line
+        if kind != MODEL or method != "POST" or len(body) > hub.usual_bytes_max:
             return False
         credential = b""
         if asks is not None:
@@ -123,13 +124,16 @@ class ClientConnection(Intake):
             if endpoint or form or upgrade:
                 return False
         name = sole_model(body)
-        way = None if name is None else hub.ways.of(credential, name)
-        if way is None:
+        if name is None:
             return False
-        assert name is not None
+        way = hub.ways.known.get((credential, name))
+        if way is None or way.expires_at is not None:
+            way = hub.ways.of(credential, name)
+            if way is None:
+                return False
         self._phase = SENT
         self._counter = self._finder = None
-        self._forward = line.forwards[0].line
+        self._forward = forwards[0].line
         self.tenant = way.tenant
         self.key_name = way.key_name
         if way.endpoint is not None:
@@ -310,11 +314,7 @@ class ClientConnection(Intake):
     # --- 4 and 5: sending ----------------------------------------------------------------------------------------
 
     def attach(self, upstream: "UpstreamConnection", stall_s: float) -> None:
-        """A connection to the chosen replica: send what there is of the request.
-
-        Args:
-            stall_s: how long the replica may stay silent, before its answer and within it.
-        """
+        """A connection to the chosen replica: send what there is of the request. It may stay silent for `stall_s`."""
         self.upstream = upstream
         self._stall_s = stall_s
         pending = self._pending

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol, cast
 from moorage.decide.serving.binding import BindingSpec
 from moorage.decide.serving.routes import (
     FAILED,
-    NEUTRAL,
     OK,
     SERVER_ERROR,
     EndpointState,
@@ -24,6 +23,7 @@ from moorage.decide.serving.routes import (
     TargetState,
 )
 from moorage.decide.serving.routing import Router
+from moorage.gateway import outcomes
 from moorage.gateway.access_log import AccessLog
 from moorage.gateway.callers import Callers
 from moorage.gateway.checking import OtherModel, check
@@ -47,9 +47,7 @@ SWEEP_S = 1.0
 
 
 _SERVER_ERRORS = 500
-_UNWELL = (502, 503, 504)
 _BAD = (FAILED, SERVER_ERROR)
-_TIMED_OUT = 504
 
 
 class Log(Protocol):
@@ -215,17 +213,26 @@ class Hub:
         if permit is not None:
             self.limits.ended(client, permit, outcome, sent=target is not None)
         if target is not None:
-            told = OK if outcome == "ok" and client.status < _SERVER_ERRORS else _told_of(client, outcome)
-            if told in _BAD:
-                target.answered = _bad_word(client, outcome)
-            before = target.ejections
-            releases = self.router.done(endpoint, target, now, told, client.sent_at, client.tenant)
-            if target.ejections != before:
-                self._tell_ejected(target, now)
+            if outcome == "ok" and client.status < _SERVER_ERRORS:
+                releases = self.router.done(endpoint, target, now, OK, client.sent_at, client.tenant)
+            else:
+                releases = self._ended_badly(client, endpoint, target, outcome, now)
             if releases:
                 self.carry_out(releases)
             if endpoint.leaving and not target.in_flight and target in endpoint.leaving:
                 self.on_demand()  # its end is waited for
+
+    def _ended_badly(
+        self, client: "Exchange", endpoint: EndpointState, target: TargetState, outcome: str, now: float
+    ) -> Sequence[Release]:
+        told = outcomes.told_of(outcome, client.status, sent=client.request_sent)
+        if told in _BAD:
+            target.answered = outcomes.bad_word(outcome, client.status)
+        before = target.ejections
+        releases = self.router.done(endpoint, target, now, told, client.sent_at, client.tenant)
+        if target.ejections != before:
+            self._tell_ejected(target, now)
+        return releases
 
     def carry_out(self, releases: Sequence[Release]) -> None:
         """Act on what the core decided for held requests."""
@@ -382,17 +389,3 @@ def _label(target: TargetState) -> bytes:
 
 def _nobody() -> None:
     """Nobody listens yet."""
-
-
-def _bad_word(client: "Exchange", outcome: str) -> str:
-    """What a bad answer was: its status, or that there was none, none in time, or half of one."""
-    if outcome == "ok":
-        return str(client.status)
-    return "cut" if outcome == "cut" else "timeout" if client.status == _TIMED_OUT else "reset"
-
-
-def _told_of(client: "Exchange", outcome: str) -> int:
-    """What the end of a request says of its replica; nothing where the client had not sent all of it."""
-    if outcome == "ok":
-        return FAILED if client.status in _UNWELL else SERVER_ERROR
-    return FAILED if outcome in ("cut", "upstream_error") and client.request_sent else NEUTRAL

@@ -282,7 +282,18 @@ class UpstreamConnection:
         if own is not None:
             status, lines, length, keep_alive, _, events = head
             if length == len(data) - end and status >= 200 and not events:
-                self._answered(own, status, lines, data[end:], keep_alive)
+                # It came whole, and nothing after it: free the connection before the next request may need it.
+                self.client = self._own = None
+                if self._paused:
+                    self.unpause()
+                now = own.hub.time()
+                pool = self.pool
+                if keep_alive and own.request_sent and not pool.retired:
+                    self.idle_since = now
+                    pool.idle.append(self)
+                else:
+                    self.transport.close()
+                own.answered(status, lines, pool.label, data[end:], now)
                 return
         if client.head.line.method == "HEAD":
             head = head.bodiless()
@@ -290,20 +301,6 @@ class UpstreamConnection:
             self._interim(client, head, data[end:])
         else:
             self._body_begins(client, head, data, end)
-
-    def _answered(self, own: "Exchange", status: int, lines: bytes, body: bytes, keep_alive: bool) -> None:
-        """The answer came whole, and nothing after it: free the connection before the next request may need it."""
-        self.client = self._own = None
-        if self._paused:
-            self.unpause()
-        now = own.hub.time()
-        pool = self.pool
-        if keep_alive and own.request_sent and not pool.retired:
-            self.idle_since = now
-            pool.idle.append(self)
-        else:
-            self.transport.close()
-        own.answered(status, lines, pool.label, body, now)
 
     def _interim(self, client: Receiver, head: ResponseHead, rest: bytes) -> None:
         """A 1xx answer is not the answer, unless it switches to what the client asked for."""
