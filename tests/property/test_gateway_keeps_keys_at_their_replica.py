@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.decide.serving import affinity
-from moorage.decide.serving.routes import Generation, Limits, RouteSpec, Serve, TargetSpec
+from moorage.decide.serving.picking import Picks
+from moorage.decide.serving.routes import Generation, Limits, RouteSpec, Serve, TargetSpec, TargetState
 from moorage.decide.serving.routing import Router
 from tests.examples import examples
 
@@ -82,3 +83,42 @@ def test_a_key_comes_back_to_its_replica_once_that_connects_again(key: bytes) ->
     assert home(router, key) != first
     router.connected(router.find("m"), target, 0.0)
     assert home(router, key) == first
+
+
+def chosen_plainly(targets: list[TargetState], number: int, now: float, limit: int) -> TargetState | None:
+    """Of those that are open and within their bound the one with the highest score, all of them looked at each time."""
+    opened = [target for target in targets if target.open_to(now, limit)]
+    if not opened:
+        return None
+    most = affinity.bound(sum(target.in_flight for target in opened), len(opened))
+    return max((t for t in opened if t.in_flight < most), key=lambda t: affinity.score(number, t.number))
+
+
+REPLICA = st.tuples(st.integers(0, 12), st.sampled_from(["open"] * 6 + ["aside", "probing", "later"]))
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(loads=st.lists(REPLICA, min_size=2, max_size=7), keys=st.lists(st.binary(max_size=4), min_size=1, max_size=6))
+def test_the_remembered_order_chooses_as_all_scores_would(loads: list[tuple[int, str]], keys: list[bytes]) -> None:
+    router = router_of([f"r{n}" for n in range(len(loads))], max_in_flight=10)
+    endpoint = router.find("m")
+    picks = Picks(1)
+    for _ in range(2):
+        for target, (in_flight, state) in zip(endpoint.targets, loads, strict=True):
+            target.in_flight, target.aside = in_flight, state != "open"
+            target.probing, target.ejected_until = state == "probing", 9.0 if state == "later" else 1.0
+        for key in [*keys, *keys]:
+            expected = chosen_plainly(endpoint.targets, affinity.number_of(key), 5.0, 10)
+            assert picks.pick(endpoint, 5.0, 10, key) is expected
+            if expected is not None:
+                expected.in_flight += 1
+        loads.reverse()
+        route_to(router, [f"s{n}" for n in range(len(loads))], 2)  # others in their place, of the same number
+
+
+def test_orders_of_many_keys_are_not_kept_for_ever() -> None:
+    router = router_of(["a", "b"])
+    picks = Picks(1)
+    for number in range(10_000):
+        picks.pick(router.find("m"), 0.0, 10, b"%d" % number)
+    assert len(picks._orders) <= 4096

@@ -2,7 +2,8 @@
 
 Here: the grammar of one line, the few names that mean something to a gateway, and the memory of lines seen. Heads
 seldom repeat, but most of their lines do: a line is judged once, and a known line without meaning to us costs one
-look-up. Not here: first lines (`heads`), bodies, sockets.
+look-up. Not here: first lines (`heads`), bodies, sockets, whole heads that are like others (`shapes`, to which this
+tells what each line is).
 
 The grammar is strict: a name is a token directly before its colon, a line that begins with a space continues nothing,
 a value has no control characters. So every parser behind us reads the same lines from what is passed on.
@@ -11,19 +12,29 @@ a value has no control characters. So every parser behind us reads the same line
 import re
 from collections.abc import Callable, Sequence
 
-from moorage.gateway.shapes import Asks, Fields, Shape
+from moorage.gateway.shapes import (
+    ANY,
+    DROPPED,
+    ENDING,
+    FIXED,
+    FOREIGN,
+    KEY,
+    LENGTH,
+    MOORAGE_KEY,
+    REQUEST_ID,
+    SANE_ID,
+    SESSION,
+    Asks,
+    Fields,
+)
 
 CHUNKED = -1
 UNFRAMED = -2
 
 _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
-_SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 _LENGTH_DIGITS_MAX = 18
 _KNOWN_LINES_MAX = 2048
 _KNOWN_BYTES_MAX = 1024
-_SHAPES_MAX = 256
-_SHAPE_LINES_MAX = 64
-_SHAPE_BYTES_MAX = 4096
 _NO_WORDS: frozenset[bytes] = frozenset()
 _USUAL_WORDS = frozenset((b"keep-alive", b"close", b"upgrade", b"te"))
 _NEVER_NAMED = frozenset((b"content-length", b"transfer-encoding", b"host", b"authorization", b"content-type"))
@@ -33,7 +44,6 @@ _PLAIN, _LENGTH, _CODING, _HOST, _ORIGIN, _TYPE, _SESSION = 0, 1, 2, 3, 4, 5, 6
 _CREDENTIAL = 14
 """A Moorage key ends at this hop; whatever else vouches for a client is the model server's to judge."""
 _VOUCHING = (b"authorization", b"x-api-key")
-_KEY = re.compile(rb"(?:bearer +)?(moor-key\..*)", re.IGNORECASE | re.DOTALL)
 # From here on the line ends at this hop.
 _HOP, _CONNECTION, _EXPECT, _REQUEST_ID, _REVISION, _ENDPOINT, _UPGRADE = 7, 8, 9, 10, 11, 12, 13
 _OF_ONE_VALUE = frozenset((_REVISION, _ENDPOINT, _UPGRADE, _CREDENTIAL, _TYPE))
@@ -91,64 +101,23 @@ class FieldReader:
         answers: whether these are heads of answers, in which lines named X-Moorage-… are ours to write.
     """
 
-    __slots__ = ("_answers", "_judge", "_notable", "_plain", "_shapes")
+    __slots__ = ("_answers", "_judge", "_notable", "_plain")
 
     def __init__(self, judge: Judge | None = None, *, answers: bool = False) -> None:
         self._judge = judge
         self._answers = answers
-        self._shapes: dict[bytes, Shape] = {}
         self._plain: set[bytes] = set()
         self._notable: dict[bytes, _Meaning] = {}
 
-    def read(self, first: bytes, lines: list[bytes]) -> Fields:
+    def read(self, lines: Sequence[bytes]) -> Fields:
         """Read a head's lines.
 
         Args:
-            first: its first line, which tells kinds of heads apart.
-            lines: the others, without their line ends.
+            lines: those after the first one, without their line ends.
 
         Raises:
             BadHead: a line is malformed, the body's length is open to two readings, or the judge refuses it.
         """
-        shape = self._shapes.get(first)
-        if shape is not None:
-            fields = shape.read(lines)
-            if fields is not None:
-                return fields
-        fields = self._read(lines)
-        if fields[4] is None and fields[5] is None and len(lines) <= _SHAPE_LINES_MAX:
-            self._learn_shape(first, lines, fields, shape)
-        return fields
-
-    def _learn_shape(self, first: bytes, lines: list[bytes], fields: Fields, known: Shape | None) -> None:
-        if sum(map(len, lines)) + len(first) > _SHAPE_BYTES_MAX:
-            return
-        kinds = [self._kind(line.partition(b":")[0].lower()) for line in lines]
-        for at, line in enumerate(lines):
-            if kinds[at] == _CREDENTIAL and _KEY.fullmatch(line.partition(b":")[2].strip(b" \t")) is None:
-                kinds[at] = _TYPE  # it goes on, and is no hole: a key may stand there the next time
-        stopping = [at for at, kind in enumerate(kinds) if kind >= _HOP]
-        if any(kinds[at] in {_EXPECT, _REQUEST_ID} for at in stopping) or not fields[3] <= _USUAL_WORDS:
-            return
-        length_at = kinds.index(_LENGTH) if _LENGTH in kinds else -1
-        # Host and Origin among them: a head that has the shape of one that was judged needs no judging
-        fixed = {at for at, kind in enumerate(kinds) if kind not in {_PLAIN, _LENGTH}}
-        session_at = kinds.index(_SESSION) if kinds.count(_SESSION) == 1 else -1
-        fixed.discard(session_at)
-        holes = known.holes_with(lines) if known is not None else None
-        if known is None and len(self._shapes) >= _SHAPES_MAX:
-            self._shapes.clear()
-        self._shapes[first] = Shape(
-            lines,
-            fields,
-            stopping=stopping,
-            length_at=length_at,
-            session_at=session_at,
-            fixed=frozenset(fixed),
-            holes=holes or frozenset(),
-        )
-
-    def _read(self, lines: Sequence[bytes]) -> Fields:
         plain, notable = self._plain, self._notable
         length, framings = UNFRAMED, 0
         hosts: list[bytes] = []
@@ -183,6 +152,33 @@ class FieldReader:
         session = b"" if _SESSION_NAME in words else told.get(_SESSION, b"")
         expect, request_id, revision = told.get(_EXPECT), told.get(_REQUEST_ID), told.get(_REVISION)
         return kept, length, len(hosts), words, expect, request_id, revision, asks, session
+
+    def kinds(self, lines: Sequence[bytes], fields: Fields) -> list[int] | None:
+        """What each of these lines is in the shape of their head; None where no other head may have it.
+
+        Args:
+            lines: as they were read.
+            fields: what they say.
+        """
+        if fields[4] is not None or not fields[3] <= _USUAL_WORDS:
+            return None
+        kinds = [self._kind(line.partition(b":")[0].lower()) for line in lines]
+        return [self._in_shape(line, kind, kinds.count(kind) == 1) for line, kind in zip(lines, kinds, strict=True)]
+
+    def _in_shape(self, line: bytes, kind: int, alone: bool) -> int:
+        # Host and Origin are fixed: a head that has the shape of one that was judged needs no judging.
+        if kind == _CREDENTIAL:
+            foreign = MOORAGE_KEY.fullmatch(line.partition(b":")[2].strip(b" \t")) is None
+            if not alone:
+                return FIXED if foreign else ENDING
+            return FOREIGN if foreign else KEY
+        if kind == _REQUEST_ID and not self._answers:
+            return REQUEST_ID if alone else ENDING
+        if kind in {_HOP, _REQUEST_ID}:
+            return DROPPED
+        if kind == _SESSION:
+            return SESSION if alone else FIXED
+        return {_PLAIN: ANY, _LENGTH: LENGTH}.get(kind, ENDING if kind >= _HOP else FIXED)
 
     def _kind(self, name: bytes) -> int:
         """Of a name in lower case."""
@@ -258,7 +254,7 @@ def _meaning(kind: int, value: bytes) -> _Meaning:
     if kind == _PLAIN or (kind == _TYPE and not value.lower().startswith(_FORMS)):
         return _PLAIN_MEANING
     if kind == _CREDENTIAL:
-        key = _KEY.fullmatch(value)
+        key = MOORAGE_KEY.fullmatch(value)
         return _PLAIN_MEANING if key is None else (_CREDENTIAL, 0, key[1], _NO_WORDS)
     if kind == _LENGTH:
         return _LENGTH, _length(value), b"", _NO_WORDS
@@ -269,7 +265,7 @@ def _meaning(kind: int, value: bytes) -> _Meaning:
     if kind == _CONNECTION:
         return _CONNECTION, 0, b"", frozenset(word.strip(b" \t") for word in value.lower().split(b","))
     if kind == _REQUEST_ID:
-        return _REQUEST_ID, 0, value if _SANE_ID.fullmatch(value) else b"", _NO_WORDS
+        return _REQUEST_ID, 0, value if SANE_ID.fullmatch(value) else b"", _NO_WORDS
     if kind in (_REVISION, _ENDPOINT, _TYPE, _SESSION):
         return kind, 0, value, _NO_WORDS
     return kind, 0, value.lower(), _NO_WORDS

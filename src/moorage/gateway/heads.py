@@ -14,7 +14,7 @@ import httptools
 
 from moorage.gateway import native
 from moorage.gateway.fields import CHUNKED, UNFRAMED, BadHead, FieldReader, Judge, without
-from moorage.gateway.shapes import Asks, Fields
+from moorage.gateway.shapes import Asks, Fields, Shapes
 
 _CACHED_BYTES_MAX = 4096
 _CACHED_HEADS_MAX = 1024
@@ -117,12 +117,13 @@ class RequestReader:
         judge: who may ask; None lets everybody.
     """
 
-    __slots__ = ("_core", "_fields", "_firsts", "_heads", "_hosts", "_last", "_last_raw")
+    __slots__ = ("_core", "_fields", "_firsts", "_heads", "_hosts", "_last", "_last_raw", "_shapes")
 
     def __init__(self, judge: Judge | None = None) -> None:
         self._core = native.core
         self._fields = FieldReader(judge)
         self._heads: Remembered[RequestHead] = Remembered()
+        self._shapes: Shapes[RequestHead] = Shapes()
         self._firsts: Remembered[RequestLine] = Remembered()
         self._last_raw = b""
         self._last: RequestHead | None = None
@@ -135,26 +136,47 @@ class RequestReader:
         Raises:
             BadHead: malformed, open to two readings, or refused by the judge.
         """
-        if self._core is not None:
-            known = self._last
-            if known is not None and raw == self._last_raw:
-                return known
-            known = self._core.request_head(raw, RequestHead, Asks, self._firsts.known, self._hosts)
-            if known is not None:
-                self._last_raw, self._last = raw, known
-                return known
-        head = self._heads.get(raw)
+        if raw == self._last_raw and self._last is not None:
+            return self._last
+        head = (
+            self._heads.get(raw)
+            if self._core is None
+            else self._core.request_head(raw, RequestHead, Asks, self._firsts.known, self._hosts)
+        )
         if head is None:
-            lines = raw.split(b"\r\n")
-            first = lines[0]
-            line = self._firsts.get(first)
-            if line is None:
-                line = _request_line(first)
-                self._firsts.put(first, line)
-            head = _request(line, raw, len(first) + 2, self._fields.read(first, lines[1:-2]))
-            self._heads.put(raw, head)
-            if self._core is not None:
-                self._let_in(lines)
+            head = self._shapes.read(raw) if self._core is None else self._missed(raw)
+            if head is not None:
+                return head
+            head = self._read(raw)
+        self._last_raw, self._last = raw, head
+        return head
+
+    def _missed(self, raw: bytes) -> RequestHead | None:
+        """What the core left to us, though it may be known; what the core needs for the next one is told again."""
+        head = self._heads.get(raw) or self._shapes.read(raw)
+        if head is not None:
+            first = raw[: raw.find(b"\r\n")]
+            if first not in self._firsts.known:
+                self._firsts.put(first, head.line)
+                self._let_in(raw.split(b"\r\n"))
+        return head
+
+    def _read(self, raw: bytes) -> RequestHead:
+        """One of which nothing is known yet."""
+        lines = raw.split(b"\r\n")
+        first, others = lines[0], lines[1:-2]
+        line = self._firsts.get(first)
+        if line is None:
+            line = _request_line(first)
+            self._firsts.put(first, line)
+        fields = self._fields.read(others)
+        head = _request(line, raw, len(first) + 2, fields)
+        self._heads.put(raw, head)
+        if self._core is not None:
+            self._let_in(lines)
+        kinds = self._fields.kinds(others, fields)
+        if kinds is not None:
+            self._shapes.learn(raw, kinds, head)
         return head
 
     def _let_in(self, lines: list[bytes]) -> None:
@@ -164,6 +186,7 @@ class RequestReader:
             return
         if len(self._hosts) >= _HOSTS_MAX:
             self._hosts.clear()
+            self._firsts.known.clear()  # so that both are told again, of heads that are known too
         if len(hosts[0]) <= _HOST_BYTES_MAX:
             self._hosts.add(hosts[0])
 
@@ -268,12 +291,13 @@ class _StatusLine(NamedTuple):
 class ResponseReader:
     """Reads upstreams' heads."""
 
-    __slots__ = ("_core", "_fields", "_firsts", "_heads", "_last", "_last_raw")
+    __slots__ = ("_core", "_fields", "_firsts", "_heads", "_last", "_last_raw", "_shapes")
 
     def __init__(self) -> None:
         self._core = native.core
         self._fields = FieldReader(answers=True)
         self._heads: Remembered[ResponseHead] = Remembered()
+        self._shapes: Shapes[ResponseHead] = Shapes(answers=True)
         self._firsts: Remembered[_StatusLine] = Remembered()
         self._last_raw = b""
         self._last: ResponseHead | None = None
@@ -284,24 +308,45 @@ class ResponseReader:
         Raises:
             BadHead: malformed, or open to two readings.
         """
-        if self._core is not None:
-            known = self._last
-            if known is not None and raw == self._last_raw:
-                return known
-            known = self._core.response_head(raw, ResponseHead, self._firsts.known)
-            if known is not None:
-                self._last_raw, self._last = raw, known
-                return known
-        head = self._heads.get(raw)
+        if raw == self._last_raw and self._last is not None:
+            return self._last
+        head = (
+            self._heads.get(raw)
+            if self._core is None
+            else self._core.response_head(raw, ResponseHead, self._firsts.known)
+        )
         if head is None:
-            lines = raw.split(b"\r\n")
-            first = lines[0]
-            line = self._firsts.get(first)
-            if line is None:
-                line = _status_line(first)
-                self._firsts.put(first, line)
-            head = _response(line, raw, len(first) + 2, self._fields.read(first, lines[1:-2]))
-            self._heads.put(raw, head)
+            head = self._shapes.read(raw) if self._core is None else self._missed(raw)
+            if head is not None:
+                return head
+            head = self._read(raw)
+        self._last_raw, self._last = raw, head
+        return head
+
+    def _missed(self, raw: bytes) -> ResponseHead | None:
+        """What the core left to us, though it may be known; what the core needs for the next one is told again."""
+        head = self._heads.get(raw) or self._shapes.read(raw)
+        if head is not None:
+            self._line(raw[: raw.find(b"\r\n")])
+        return head
+
+    def _line(self, first: bytes) -> _StatusLine:
+        line = self._firsts.get(first)
+        if line is None:
+            line = _status_line(first)
+            self._firsts.put(first, line)
+        return line
+
+    def _read(self, raw: bytes) -> ResponseHead:
+        """One of which nothing is known yet."""
+        first, *others = raw.split(b"\r\n")[:-2]
+        line = self._line(first)
+        fields = self._fields.read(others)
+        head = _response(line, raw, len(first) + 2, fields)
+        self._heads.put(raw, head)
+        kinds = self._fields.kinds(others, fields) if _has_body(line.status) else None
+        if kinds is not None:
+            self._shapes.learn(raw, kinds, head, line.line)
         return head
 
 
@@ -313,11 +358,15 @@ def _status_line(first: bytes) -> _StatusLine:
     return _StatusLine(int(status), b"HTTP/1.1 %b %b\r\n" % (status, reason or b""), minor == b"0")
 
 
+def _has_body(status: int) -> bool:
+    return status >= 200 and status not in _NO_BODY_STATUSES
+
+
 def _response(line: _StatusLine, raw: bytes, start: int, fields: Fields) -> ResponseHead:
     kept, length, _, words, _, _, _, asks, _ = fields
     lines = raw[start:-2] if kept is None else kept
     status = line.status
-    if status in _NO_BODY_STATUSES or status < 200:
+    if not _has_body(status):
         length = 0
     keep_alive = b"close" not in words and (not line.http10 or b"keep-alive" in words)
     upgrade = b"" if asks is None else asks.upgrade

@@ -41,26 +41,31 @@ def bound(in_flight: int, replicas: int) -> int:
     return -(-5 * (in_flight + 1) // (4 * replicas))
 
 
-def choose(targets: "Sequence[TargetState]", number: int, now: float, limit: int) -> "TargetState | None":
-    """The first in the key's order that is open and not above its bound; None when none is open.
+def order(targets: "Sequence[TargetState]", number: int) -> "list[TargetState]":
+    """All of them as a key likes them, the highest score first.
 
     Args:
         number: of the key, by `number_of`.
     """
-    opened: list[TargetState] = []
-    in_flight = 0
-    for target in targets:
-        if (not target.aside and target.in_flight < limit) or target.open_to(now, limit):
-            opened.append(target)
+    return sorted(targets, key=lambda target: score(number, target.number), reverse=True)
+
+
+def first(ordered: "Sequence[TargetState]", now: float, limit: int) -> "TargetState | None":
+    """The first in the key's order that is open and not above its bound; None when none is open.
+
+    Args:
+        ordered: by `order`, at least one.
+    """
+    best = ordered[0]
+    here = best.in_flight
+    if here < limit and not best.aside and 4 * len(ordered) * here < 5 * (here + 1):
+        return best  # whatever the others have, and however many of them are open: its bound can only be higher
+    in_flight = replicas = 0
+    for target in ordered:
+        if target.open_to(now, limit):
             in_flight += target.in_flight
-    if not opened:
+            replicas += 1
+    if not replicas:
         return None
-    most = bound(in_flight, len(opened))
-    best: TargetState | None = None
-    highest = -1
-    for target in opened:
-        if target.in_flight < most:
-            mine = score(number, target.number)
-            if mine > highest:
-                best, highest = target, mine
-    return best
+    most = bound(in_flight, replicas)
+    return next(target for target in ordered if target.in_flight < most and target.open_to(now, limit))

@@ -9,7 +9,8 @@ from moorage.decide.serving import affinity
 from moorage.decide.serving.routes import EndpointState, RevisionState, Serve, TargetState
 
 _LCG_MASK = (1 << 64) - 1
-_NUMBERS_MAX = 4096
+_ORDERS_MAX = 4096
+_Among = EndpointState | RevisionState
 
 
 class Picks:
@@ -21,12 +22,10 @@ class Picks:
 
     def __init__(self, seed: int) -> None:
         self._turn = seed & _LCG_MASK
-        self._numbers: dict[bytes, int] = {}
-        """of keys that came lately"""
+        self._orders: dict[tuple[bytes, _Among], tuple[list[TargetState], list[TargetState]]] = {}
+        """of keys that came lately: the replicas of which, and these as the key likes them"""
 
-    def pick(
-        self, among: EndpointState | RevisionState, now: float, limit: int, key: bytes | None = None
-    ) -> TargetState | None:
+    def pick(self, among: _Among, now: float, limit: int, key: bytes | None = None) -> TargetState | None:
         """Least in flight of two; all are looked at when neither of the two is open.
 
         Args:
@@ -42,7 +41,9 @@ class Picks:
         if count == 0:
             return None
         if key is not None:
-            return affinity.choose(targets, self._number(key), now, limit)
+            known = self._orders.get((key, among))
+            ordered = known[1] if known is not None and known[0] is targets else self._order(key, among)
+            return affinity.first(ordered, now, limit)
         self._turn = turn = (self._turn * 6364136223846793005 + 1442695040888963407) & _LCG_MASK
         if not among.uniform:
             return _weighted([t for t in targets if t.open_to(now, limit)], turn >> 33)
@@ -55,13 +56,14 @@ class Picks:
         open_targets = [t for t in targets if t.open_to(now, limit)]
         return min(open_targets, key=_load) if open_targets else None
 
-    def _number(self, key: bytes) -> int:
-        number = self._numbers.get(key)
-        if number is None:
-            if len(self._numbers) >= _NUMBERS_MAX:
-                self._numbers.clear()
-            number = self._numbers[key] = affinity.number_of(key)
-        return number
+    def _order(self, key: bytes, among: _Among) -> list[TargetState]:
+        if len(self._orders) >= _ORDERS_MAX:
+            self._orders.clear()
+        # A table that names other replicas makes another list of them, which shows that an order is none any more.
+        targets = among.targets
+        ordered = affinity.order(targets, affinity.number_of(key))
+        self._orders[key, among] = targets, ordered
+        return ordered
 
 
 def start(endpoint: EndpointState, target: TargetState, tenant: str) -> Serve:
