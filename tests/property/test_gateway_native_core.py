@@ -5,7 +5,7 @@ import socket
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from moorage.gateway import native, sending
 from moorage.gateway.fields import _KINDS, BadHead
 from moorage.gateway.framing import ChunkCounter, FramingError
-from moorage.gateway.heads import RequestHead, RequestReader, ResponseHead, ResponseReader
+from moorage.gateway.heads import RequestHead, RequestLine, RequestReader, ResponseHead, ResponseReader
+from moorage.gateway.rewriting import renamed
 from moorage.gateway.shapes import Asks
 from moorage.gateway.skim import ModelSkimmer, leading_model, names_twice
 from moorage.gateway.tokens import GAP_BOUNDS_S, Tokens, told_by_body
@@ -370,6 +371,80 @@ def test_a_body_of_escapes_alone_takes_no_longer_for_each_of_them(core: native.N
     assert core.sole_model(body[:-20]) is None
 
 
+# --- renaming -------------------------------------------------------------------------------------------------------
+
+
+LINE = RequestLine("POST", "/v1/x", 1, (), False)
+LINES = st.lists(
+    st.sampled_from(
+        [
+            b"Host: a\r\n",
+            b"X-Content-Length: 57\r\n",
+            b"X: content-length: 57\r\n",
+            b"Content-Lengths: 57\r\n",
+            b"c:\r\n",
+        ]
+    ),
+    max_size=3,
+).map(b"".join)
+LENGTH_LINES = st.sampled_from(
+    [
+        b"Content-Length: 57\r\n",
+        b"content-length:57 \t\r\n",
+        b"CONTENT-LENGTH:\t 0057\r\n",
+        b"Content-Length: \r\n",
+        b"",
+    ]
+)
+LEADING = b' {\n "model" :\t"mod-el", "a": "\\"model\\"", "n":[1]}'
+MODELS = st.sampled_from(["m", "org/model-7b", "", "mod-el", 'a"b', "a\\b", "é", "tab\t", "~ !", "🙂", "\x7f"])
+
+
+@given(
+    before=LINES,
+    own=LENGTH_LINES,
+    after=LINES,
+    length=st.sampled_from([57, 0, 5, -1, 10**17]),
+    body=st.just(LEADING) | broken(LEADING) | broken(BODY) | broken(b'{"model":"m"}'),
+    model=MODELS,
+)
+@settings(max_examples=examples(300))
+def test_any_request_is_renamed_alike(
+    before: bytes, own: bytes, after: bytes, length: int, body: bytes, model: str
+) -> None:
+    head = RequestHead(LINE, before + own + after, length, True, False, None, "r", None, b"s")
+    found = the_core().renamed(head, body, model)
+    if found is not None:
+        with in_use(None):
+            expected = renamed(head, body, model)
+        assert found == expected
+        assert [type(value) for value in found[0]] == [type(value) for value in expected[0]]
+        assert type(found[0]) is RequestHead
+
+
+@pytest.mark.parametrize("model", ["m", "a-longer-name/7b", "mod-el"])
+@pytest.mark.parametrize("line", [b"Content-Length: 57\r\n", b"content-length:57\r\n"])
+def test_ordinary_requests_are_renamed_in_c(core: native.NativeCore, line: bytes, model: str) -> None:
+    for lines in (line + b"Host: a\r\n", b"Host: a\r\n" + line):
+        head = RequestHead(LINE, lines, 57, True, False, None, None)
+        with in_use(None):
+            assert core.renamed(head, LEADING, model) == renamed(head, LEADING, model)
+
+
+def test_what_is_no_request_is_not_renamed(core: native.NativeCore) -> None:
+    head = RequestHead(LINE, b"Content-Length: 57\r\n", 57, True, False, None, None)
+    odd: Any
+    for odd in (
+        RequestHead(LINE, cast(Any, "x"), 57, True, False, None, None),
+        head._replace(length=2**70),
+        (*head,),
+        None,
+    ):
+        assert core.renamed(odd, LEADING, "m") is None
+    assert core.renamed(head, bytearray(LEADING), "m") is None  # type: ignore[arg-type]
+    assert core.renamed(head, LEADING, b"m") is None  # type: ignore[arg-type]
+
+
 # --- usage ----------------------------------------------------------------------------------------------------------
 
 
@@ -530,6 +605,7 @@ def calls(core: native.NativeCore) -> dict[str, Callable[[], object]]:
     lines, hosts = {b"POST /v1/completions HTTP/1.1": head.line}, {b"host: h"}
     firsts = {b"HTTP/1.1 200 OK": (200, b"HTTP/1.1 200 OK\r\n", False)}
     body = bytearray(BODY)
+    known = RequestHead(LINE, b"Host: a\r\nContent-Length: 57\r\n", 57, True, False, None, None)
     closing: Any = Transport(socket.socket())
     closing.closing = True
     closing.own.close()
@@ -544,6 +620,11 @@ def calls(core: native.NativeCore) -> dict[str, Callable[[], object]]:
         "a body": lambda: core.sole_model(body),
         "no body": lambda: core.sole_model(b"{"),
         "what has no bytes": lambda: refused(core.sole_model, 1),
+        "a request renamed": lambda: core.renamed(known, LEADING, "other"),
+        "a request renamed alike": lambda: core.renamed(known, LEADING, "mod-el"),
+        "a request not renamed": lambda: core.renamed(head, BODY, "other"),
+        "a request without a length": lambda: core.renamed(head, LEADING, "other"),
+        "a tuple of no use renamed": lambda: core.renamed((1, b"Content-Length: 1\r\n", 1), LEADING, "other"),
         "usage": lambda: core.usage(USAGE, Tokens),
         "no usage": lambda: core.usage(BODY, Tokens),
         "a place": lambda: core.place(GAP_BOUNDS_S, 0.5),

@@ -9,16 +9,13 @@ as a chunk of its own and the rest is passed on untouched.
 """
 
 import re
-from typing import Final
 
+from moorage.gateway import native
 from moorage.gateway.heads import RequestHead
 from moorage.gateway.naming import Finder
 from moorage.gateway.skim import ModelSkimmer, leading_span, within_string
 
 _LENGTH_LINE = re.compile(rb"(?i)(\A|\r\n)(content-length:[ \t]*)[0-9]+[ \t]*(?=\r\n)")
-_BEGIN: Final = b"content-l"
-_REST: Final = b"ength: "
-_LINE_END: Final = 0x0A
 _new = tuple.__new__
 
 
@@ -34,8 +31,18 @@ def respelled(body: bytes | bytearray, model: str) -> bytes:
 
 def renamed(head: RequestHead, body: bytes, model: str) -> tuple[RequestHead, bytes]:
     """A request whose whole body came with its length and names a model, with another one."""
-    data = respelled(body, model)
-    return longer_by(head, len(data) - len(body)), data
+    core = native.core
+    known = None if core is None else core.renamed(head, body, model)
+    if known is not None:
+        return known
+    span = leading_span(body)
+    if span is None:
+        data = respelled(body, model)
+        return longer_by(head, len(data) - len(body)), data
+    start, end = span
+    name = within_string(model)
+    difference = len(name) - end + start
+    return longer_by(head, difference) if difference else head, b"%b%b%b" % (body[:start], name, body[end:])
 
 
 def replaced(body: bytes | bytearray, finder: Finder, model: str) -> bytes:
@@ -47,11 +54,8 @@ def longer_by(head: RequestHead, difference: int) -> RequestHead:
     """The head of a body that became longer by so many bytes (shorter, where negative)."""
     line, lines, before, keep_alive, expects_continue, request_id, revision, asks, session = head
     length = before + difference
-    at = lines.find(b"%b%d\r\n" % (_REST, before))
-    start = at - len(_BEGIN)
-    if start >= 0 and lines[start:at].lower() == _BEGIN and (start == 0 or lines[start - 1] == _LINE_END):
-        at += len(_REST)
-        lines = b"%b%d%b" % (lines[:at], length, lines[lines.index(b"\r", at) :])
-    else:  # as hardly anybody writes it
-        lines = _LENGTH_LINE.sub(rb"\g<1>\g<2>%d" % length, lines, count=1)
-    return _new(RequestHead, (line, lines, length, keep_alive, expects_continue, request_id, revision, asks, session))
+    # as most write it, and not in the first line: no other line can hold the ends of this one
+    told = lines.replace(b"\r\nContent-Length: %d\r\n" % before, b"\r\nContent-Length: %d\r\n" % length, 1)
+    if told is lines:
+        told = _LENGTH_LINE.sub(rb"\g<1>\g<2>%d" % length, lines, count=1)
+    return _new(RequestHead, (line, told, length, keep_alive, expects_continue, request_id, revision, asks, session))

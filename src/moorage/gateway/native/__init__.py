@@ -3,7 +3,7 @@
 Here: which core is in use, and what one is. Not here: how it is built or found
 (`moorage.gateway.accelerators`), and what it does (`core.c`, `lines.c` and `spending.c`, one page a function).
 
-    heads, framing, skim, tokens, access_lines, limits, limit_answers
+    heads, framing, skim, rewriting, tokens, access_lines, limits, limit_answers
                                   --asks-->  core.FUNCTION(bytes, …)  --answers-->  what Python would, or None
                                   <--None: too rare, malformed or near a limit; Python reads it, and alone refuses
 
@@ -55,6 +55,15 @@ class NativeCore(Protocol):
 
     def sole_model(self, body: bytes | bytearray, /) -> str | None:
         """The top-level `model` of a whole body that names no second one (`skim.sole_model`)."""
+        ...
+
+    def renamed(self, head: T, body: bytes, model: str, /) -> tuple[T, bytes] | None:
+        """A request with another model, where that leads its body (`rewriting.renamed`).
+
+        Args:
+            head: a `RequestHead` that tells the length of the body.
+            body: all of it.
+        """
         ...
 
     def usage(self, tail: bytes, tokens: type[T], /) -> T | None:

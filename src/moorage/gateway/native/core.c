@@ -1,7 +1,7 @@
 /* The inner loops of the gateway: heads, chunks, the `model` of a body, usage of an answer, a direct send; and the
  * module, of which the access log's part is in lines.c and that of limits in spending.c.
  *
- * Here: the ordinary case of what heads.py, fields.py, framing.py, skim.py and tokens.py do, found in one pass over the
+ * Here: the ordinary case of what heads.py, fields.py, framing.py, skim.py, rewriting.py and tokens.py do, found in one pass over the
  * bytes. Not here: any case that is malformed, rare or near a limit, any policy, any error. For those each function
  * answers None, and the caller asks the Python that stands beside it, which alone refuses and says why. So nothing can
  * be accepted here that Python would refuse, as long as each function accepts only what it fully understands; the
@@ -76,6 +76,15 @@ static const byte *after_space(const byte *at, const byte *end) {
     while (at < end && classes[*at] & IS_SPACE)
         at++;
     return at;
+}
+
+/* Steps over a word; false where another one stands. */
+static bool take(const byte **at, const byte *end, const char *word) {
+    size_t size = strlen(word);
+    if ((size_t)(end - *at) < size || memcmp(*at, word, size) != 0)
+        return false;
+    *at += size;
+    return true;
 }
 
 /* Digits at `*at`, at most `most`; steps behind them. -1 where there is none or one too many. */
@@ -590,19 +599,43 @@ static const byte *string_end(const byte *at, const byte *end) {
     }
 }
 
-static const byte *find(const byte *at, const byte *end, const char *text) {
-    return memmem(at, (size_t)(end - at), text, strlen(text));
+/* How often a mark stands there with these bytes behind it; counts to two. From mark to mark, since there are few. */
+static int times(const byte *at, const byte *end, char mark, const char *behind, size_t size) {
+    int found = 0;
+    while (found < 2 && (at = memchr(at, mark, (size_t)(end - at))) != NULL) {
+        at++;
+        found += (size_t)(end - at) >= size && *at == (byte)*behind && memcmp(at, behind, size) == 0;
+    }
+    return found;
 }
 
 /* Whether a second top-level `model` is out of the question, by the rule of names_twice (skim.py). */
 static bool named_once(const byte *body, const byte *end) {
-    const byte *one = find(body, end, "\"model\"");
-    if (one != NULL && find(one + 7, end, "\"model\"") != NULL)
-        return false;
-    return find(body, end, "\\u006") == NULL;
+    return times(body, end, '"', "model\"", 6) < 2 && times(body, end, '\\', "u006", 4) == 0;
 }
 
 static bool is_model_key(const byte *at, const byte *end) { return end - at == 5 && memcmp(at, "model", 5) == 0; }
+
+/* What stands between the quotes of a `model` that leads (skim.py, _LEADING); false where it does not. */
+static bool leading_model(const byte *at, const byte *end, const byte **from, const byte **to) {
+    const byte *p = after_space(at, end);
+    if (!take(&p, end, "{"))
+        return false;
+    p = after_space(p, end);
+    if (!take(&p, end, "\"model\""))
+        return false;
+    p = after_space(p, end);
+    if (!take(&p, end, ":"))
+        return false;
+    p = after_space(p, end);
+    if (!take(&p, end, "\""))
+        return false;
+    *from = p;
+    while (p < end && *p >= 0x20 && *p != '"' && *p != '\\')
+        p++;
+    *to = p;
+    return p < end && *p == '"';
+}
 
 /* Finds what stands between the quotes of the first top-level `model`; false where Python has to look. */
 static bool find_model(const byte *body, const byte *end, const byte **from, const byte **to) {
@@ -673,7 +706,8 @@ static PyObject *sole_model(PyObject *Py_UNUSED(module), PyObject *body) {
         return NULL;
     const byte *at = view.buf, *end = at + view.len, *from, *to;
     PyObject *name = NULL;
-    bool found = view.len > 0 && find_model(at, end, &from, &to) && named_once(at, end);
+    bool found = view.len > 0 && (leading_model(at, end, &from, &to) || find_model(at, end, &from, &to)) &&
+                 named_once(at, end);
     if (found)
         name = PyUnicode_DecodeUTF8((const char *)from, to - from, "replace");
     PyBuffer_Release(&view);
@@ -682,16 +716,101 @@ static PyObject *sole_model(PyObject *Py_UNUSED(module), PyObject *body) {
     Py_RETURN_NONE;
 }
 
-/* --- usage ------------------------------------------------------------------------------------------------------ */
+/* Where the value of the one Content-Length begins and ends, spaces behind it among it; false where none is found. */
+static bool find_length(const byte *at, const byte *end, const byte **from, const byte **to) {
+    while (end - at > 15) {
+        const byte *next = memchr(at, '\n', (size_t)(end - at));
+        if (next == NULL)
+            return false;
+        if (lower(*at) == 'c' && begins(at, next, "content-length:")) {
+            const byte *p = at + 15;
+            while (*p == ' ' || *p == '\t') /* each of these ends at the line's end, before `next` */
+                p++;
+            *from = p;
+            while (is_digit(*p))
+                p++;
+            bool digits = p > *from;
+            while (*p == ' ' || *p == '\t')
+                p++;
+            *to = p;
+            return digits && p[0] == '\r' && p + 1 == next;
+        }
+        at = next + 1;
+    }
+    return false;
+}
 
-/* Steps over a word; false where another one stands. */
-static bool take(const byte **at, const byte *end, const char *word) {
-    size_t size = strlen(word);
-    if ((size_t)(end - *at) < size || memcmp(*at, word, size) != 0)
-        return false;
-    *at += size;
+/* Bytes with others in place of those from `from` to `to`. */
+static PyObject *spliced(PyObject *whole, const byte *from, const byte *to, const char *others, Py_ssize_t size) {
+    const byte *begin = (const byte *)PyBytes_AS_STRING(whole), *end = begin + PyBytes_GET_SIZE(whole);
+    PyObject *made = PyBytes_FromStringAndSize(NULL, (from - begin) + size + (end - to));
+    if (made == NULL)
+        return NULL;
+    char *at = PyBytes_AS_STRING(made);
+    memcpy(at, begin, (size_t)(from - begin));
+    memcpy(at + (from - begin), others, (size_t)size);
+    memcpy(at + (from - begin) + size, to, (size_t)(end - to));
+    return made;
+}
+
+/* Whether a text stands in JSON as it is (skim.py, within_string). */
+static bool stands_as_it_is(const char *text, Py_ssize_t size) {
+    for (Py_ssize_t i = 0; i < size; i++)
+        if (text[i] < 0x20 || text[i] > 0x7e || text[i] == '"' || text[i] == '\\')
+            return false;
     return true;
 }
+
+/* The head of a body of another length; NULL without an error where Python has to make it. */
+static PyObject *with_length(PyObject *head, long long difference) {
+    PyObject *lines = PyTuple_GET_ITEM(head, 1);
+    const byte *begin = (const byte *)PyBytes_AS_STRING(lines), *from, *to;
+    long long length = PyLong_AsLongLong(PyTuple_GET_ITEM(head, 2));
+    PyErr_Clear(); /* one so long is told as -1 */
+    if (length < 0 || length + difference < 0 || !find_length(begin, begin + PyBytes_GET_SIZE(lines), &from, &to))
+        return NULL;
+    char digits[24];
+    int size = snprintf(digits, sizeof digits, "%lld", length + difference);
+    Py_ssize_t count = PyTuple_GET_SIZE(head);
+    PyObject *made = named((PyObject *)Py_TYPE(head), count);
+    if (made == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < count; i++)
+        PyTuple_SET_ITEM(made, i, i == 1   ? spliced(lines, from, to, digits, size)
+                                  : i == 2 ? PyLong_FromLongLong(length + difference)
+                                           : own_ref(PyTuple_GET_ITEM(head, i)));
+    if (PyTuple_GET_ITEM(made, 1) == NULL || PyTuple_GET_ITEM(made, 2) == NULL)
+        Py_CLEAR(made);
+    return made;
+}
+
+PyDoc_STRVAR(renamed_doc, "renamed(head, body, model) -> (head, body) | None\n\n"
+                          "A request with another model, where that leads its body.");
+
+static PyObject *renamed(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
+    if (!counted(count, 3))
+        return NULL;
+    PyObject *head = args[0], *body = args[1], *model = args[2];
+    if (!PyTuple_Check(head) || PyTuple_CheckExact(head) || PyTuple_GET_SIZE(head) < 3 || !PyBytes_Check(PyTuple_GET_ITEM(head, 1)) ||
+        !PyLong_Check(PyTuple_GET_ITEM(head, 2)) || !PyBytes_Check(body) || !PyUnicode_Check(model) ||
+        !PyUnicode_IS_COMPACT_ASCII(model))
+        Py_RETURN_NONE;
+    const byte *begin = (const byte *)PyBytes_AS_STRING(body), *from, *to;
+    const char *name = (const char *)PyUnicode_1BYTE_DATA(model);
+    Py_ssize_t size = PyUnicode_GET_LENGTH(model);
+    if (!stands_as_it_is(name, size) || !leading_model(begin, begin + PyBytes_GET_SIZE(body), &from, &to))
+        Py_RETURN_NONE;
+    PyObject *made = size == to - from ? own_ref(head) : with_length(head, size - (to - from));
+    if (made == NULL) {
+        if (PyErr_Occurred())
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    PyObject *items[] = {made, spliced(body, from, to, name, size)};
+    return filled(PyTuple_New(2), items, 2);
+}
+
+/* --- usage ------------------------------------------------------------------------------------------------------ */
 
 /* `"KEY_tokens" : NUMBER`, where KEY is one of two; -1 where it does not stand there. */
 static int64_t take_count(const byte **at, const byte *end, const char *key, const char *other) {
@@ -865,6 +984,7 @@ static PyMethodDef methods[] = {
     {"response_head", FAST(response_head), response_head_doc},
     {"count_chunks", FAST(count_chunks), count_chunks_doc},
     {"sole_model", sole_model, METH_O, sole_model_doc},
+    {"renamed", FAST(renamed), renamed_doc},
     {"usage", FAST(usage), usage_doc},
     {"lines", FAST(access_lines), access_lines_doc},
     {"most_tokens", most_tokens, METH_O, most_tokens_doc},
