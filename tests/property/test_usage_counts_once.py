@@ -123,7 +123,7 @@ class World:
     def _end(self, process: Process, key: str, endpoint: str, how: tuple[str, int], tokens: int) -> None:
         outcome, status = how
         told = Tokens(tokens, 2 * tokens, counted=False) if tokens else None
-        process.counts.count((key, "default", endpoint), status, outcome, told)
+        process.counts.count((key, "default", endpoint), status, outcome, [told])
         row = (key, endpoint, process.day)
         process.ended[row, "requests"] += 1
         process.ended[row, "tokens"] += 3 * tokens

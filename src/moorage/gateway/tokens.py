@@ -82,9 +82,12 @@ def told_by_body(tail: bytes, front: bytes = b"") -> Tokens | None:
         tail = tail[-TAIL_BYTES:]  # so that it costs the same however the answer was cut, and whatever it says
     core = native.core
     if core is None:
-        at = tail.rfind(b'"usage"')
-        found = _FLAT_AND_END.match(tail, at - 1) if at > 0 else None
+        # Where it stands at the beginning, or nowhere, the search is from the beginning and finds nothing.
+        found = _FLAT_AND_END.match(tail, tail.rfind(b'"usage"') - 1)
         if found is not None:
+            # Not by the class's own constructor, which is a function in Python and costs as much as all of this.
+            if found.lastindex == 2:
+                return _new(Tokens, (int(found[1]), int(found[2]), False))
             return _flat(found)
     else:
         told = core.usage(tail, Tokens)
@@ -219,11 +222,9 @@ def _bare(events: list[bytes]) -> int:
 
 
 def _flat(found: re.Match[bytes]) -> Tokens:
-    # Not by the class's own constructor, which is a function in Python and costs as much as all of this.
-    prompt, completion, completion_first, prompt_last = found.groups()
-    if prompt is not None:
-        return _new(Tokens, (int(prompt), int(completion), False))
-    return _new(Tokens, (int(prompt_last), int(completion_first), False))
+    if found.lastindex == 2:
+        return _new(Tokens, (int(found[1]), int(found[2]), False))
+    return _new(Tokens, (int(found[4]), int(found[3]), False))
 
 
 def _searched(tail: bytes, levels: tuple[int, ...]) -> Tokens | None:

@@ -1,23 +1,24 @@
 """What clients use with their keys: sums by key, endpoint and day, told to the control plane until it has them on disk.
 
 Here: counting, which sums are told in a report, which are acknowledged, and what is left to say when the process ends.
-Not here: reading tokens off answers (`tokens`), sending (`control`), the disk (`usage_file`). The hub counts, once for
-each request with a key.
+Not here: reading tokens off answers (`tokens`), sending (`control`), the disk (`usage_file`). The hub tells of each
+request with a key when it ends; those that ended alike are counted together, before anything here is asked for.
 
 A sum of one process only grows and is told whole, so a repeated, late or lost report changes nothing: whoever keeps it
 takes the larger one. The day is that of the gateway's own clock when the request ended, and never goes back.
 """
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from moorage.domain.usage import day_of
+from moorage.gateway.tokens import Tokens, sums_of
 from moorage.wire.routing import Usage
 
 if TYPE_CHECKING:
     from moorage.decide.serving.routes import EndpointState
     from moorage.gateway.exchange import Exchange
-    from moorage.gateway.tokens import Tokens
 
 EVERY_S: Final = 5.0
 """Between two reports that tell usage: each is a write of the control plane's."""
@@ -27,6 +28,10 @@ ROWS_MAX: Final = 500
 
 _SENT_MAX: Final = 32
 _SERVER_ERRORS: Final = 500
+_FRESH_MAX: Final = 64
+"""Requests that ended and are counted later, together."""
+_alike = itemgetter(0, 1, 2, 3, 4)
+_tokens = itemgetter(5)
 
 
 class Sums:
@@ -98,7 +103,7 @@ class UsageCounts:
         rows_max: of one report.
     """
 
-    __slots__ = ("_clock", "_day", "_due", "_next_at", "_rows_max", "_sent", "_time", "_today")
+    __slots__ = ("_clock", "_day", "_due", "_fresh", "_next_at", "_rows_max", "_sent", "_time", "_today")
 
     def __init__(self, clock: Callable[[], float], time: Callable[[], float], rows_max: int = ROWS_MAX) -> None:
         self._clock = clock
@@ -111,41 +116,64 @@ class UsageCounts:
         self._sent: dict[int, list[tuple[Sums, int]]] = {}
         """by sequence of a report that told usage: what it told"""
         self._next_at = 0.0
+        self._fresh: list[tuple[Any, ...]] = []
+        """what is noted of requests that ended and are not counted yet"""
 
     def ended(self, client: "Exchange", endpoint: "EndpointState", outcome: str) -> None:
         """A request ended that a key had let in; what its answer says of tokens is the client's by now."""
-        binding = client.binding
-        route = endpoint.route
-        name = route.name if binding is None else binding.spec.name
-        self.count((client.tenant, route.namespace, name), client.status, outcome, client.tokens)
+        fresh = self._fresh
+        fresh.append((client.tenant, client.binding, endpoint, client.status, outcome, client.tokens))
+        if len(fresh) >= _FRESH_MAX:
+            self.settle()
 
-    def count(self, who: tuple[str, str, str], status: int, outcome: str, tokens: "Tokens | None") -> None:
-        """A request of that key (its uid), in that namespace, that named that endpoint, ended; as its record says."""
+    def settle(self) -> None:
+        """Count what ended since the last time."""
+        fresh = self._fresh
+        if not fresh:
+            return
+        self._fresh = []
+        alike = list(map(_alike, fresh))
+        groups = {alike[0]: fresh}
+        if alike.count(alike[0]) < len(alike):
+            groups = {each: [] for each in alike}
+            for each, row in zip(alike, fresh, strict=True):
+                groups[each].append(row)
+        for (tenant, binding, endpoint, status, outcome), rows in groups.items():
+            route = endpoint.route
+            name = route.name if binding is None else binding.spec.name
+            self.count((tenant, route.namespace, name), status, outcome, list(map(_tokens, rows)))
+
+    def count(self, who: tuple[str, str, str], status: int, outcome: str, told: Sequence[Tokens | None]) -> None:
+        """Requests of that key (its uid), in that namespace, that named that endpoint, ended alike.
+
+        Args:
+            told: what the answer of each said.
+        """
         sums = self._today.get(who)
         if sums is None:
             sums = self._today[who] = Sums(who[0], who[1], who[2], self._day)
-        sums.requests += 1
+        number = len(told)
+        sums.requests += number
         if outcome == "ok":
             if status >= _SERVER_ERRORS:
-                sums.failed += 1
+                sums.failed += number
         elif outcome == "refused":
-            sums.refused += 1
+            sums.refused += number
         elif outcome == "client_gone":
-            sums.client_gone += 1
+            sums.client_gone += number
         else:
-            sums.failed += 1
-        if tokens is not None:
-            if tokens.counted:
-                sums.counted_tokens += tokens.completion or 0
-            else:
-                sums.prompt_tokens += tokens.prompt or 0
-                sums.completion_tokens += tokens.completion or 0
+            sums.failed += number
+        prompt, completion, counted = sums_of(told)
+        sums.prompt_tokens += prompt
+        sums.completion_tokens += completion
+        sums.counted_tokens += counted
         if not sums.due:
             sums.due = True
             self._due[sums] = None
 
     def look_at_day(self) -> None:
         """Called once a second: from a new day on, other sums grow."""
+        self.settle()
         day = day_of(self._clock())
         if day > self._day:
             self._day = day
@@ -155,6 +183,7 @@ class UsageCounts:
 
     def due(self) -> bool:
         """Whether a report should tell usage now."""
+        self.settle()
         return bool(self._due) and self._time() >= self._next_at
 
     def tell(self, sequence: int, *, leaving: bool = False) -> tuple[Usage, ...]:
@@ -163,7 +192,7 @@ class UsageCounts:
         Args:
             leaving: it is the last one, which tells all.
         """
-        if not leaving and not self.due():
+        if not self.due() and not leaving:
             return ()
         telling = (
             list(self._due) if leaving else [sums for sums, _ in zip(self._due, range(self._rows_max), strict=False)]
@@ -183,6 +212,7 @@ class UsageCounts:
 
     def acknowledged(self, sequence: int | None) -> list[Sums]:
         """What the report of that sequence told is on disk; what there is nothing more to say of."""
+        self.settle()
         done: list[Sums] = []
         for sums, requests in self._sent.pop(sequence, ()) if sequence is not None else ():
             sums.told = max(sums.told, requests)
@@ -196,6 +226,7 @@ class UsageCounts:
 
     def left(self, gateway: str, incarnation: str) -> list[Usage]:
         """What this process counted and is not acknowledged, said in its name."""
+        self.settle()
         own = [sums for sums in self._due if sums.incarnation is None]
         return [s.to_wire().model_copy(update={"gateway": gateway, "incarnation": incarnation}) for s in own]
 
