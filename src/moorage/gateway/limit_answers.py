@@ -1,11 +1,10 @@
 """What clients are told of their limits: header lines in OpenAI's names, and refusals. Called by `limits`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Final
 
 from moorage.decide.serving.routes import Refuse
-from moorage.gateway import native
 from moorage.gateway.spending import IN_FLIGHT, TOKENS, Account, Limit
 
 _WORDS: Final = {IN_FLIGHT: "requests at once", TOKENS: "tokens per minute"}
@@ -18,13 +17,16 @@ _LENT_RETRY_S: Final = 5.0
 """Others have the rest of the limit; the ledger moves it to where it is wanted within seconds."""
 
 
-def admitted(account: Account) -> bytes:
+def admitted(account: Account, in_c: Callable[..., bytes | None] | None = None) -> bytes:
     """Header lines of a request that was charged just now: how much is left, of the narrowest limit of each kind.
 
     `limit` is that of all gateways together; `remaining` is what this one still admits; `reset` is when nothing would
     be counted any more, which is a whole window after a charge.
+
+    Args:
+        in_c: `spelled` of the core in use.
     """
-    told, core = b"", native.core
+    told = b""
     for first, others in account.kinds:
         best = first
         for limit in others:
@@ -34,10 +36,10 @@ def admitted(account: Account) -> bytes:
         if left < 0:
             best = _narrowest((first, *others))
             left = best.left
-        if core is None:
+        if in_c is None:
             told += best.line % left
         else:
-            told = core.spelled(told, best.told, left, best.reset) or told + best.line % left
+            told = in_c(told, best.told, left, best.reset) or told + best.line % left
     return told
 
 

@@ -12,7 +12,7 @@ admitted.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -77,6 +77,9 @@ class Limits:
         self.epoch = ""
         """of the ledger whose answer was taken last"""
         self._hub = hub
+        core = native.core
+        self._most_in_c = None if core is None else core.most_tokens
+        self._spelled_in_c = None if core is None else core.spelled
         self._namespaces: Mapping[str, RateLimits] = {}
         self._keys: Mapping[str, RateLimits] = {}
         self._bindings: Mapping[str, RateLimits] = {}
@@ -180,10 +183,11 @@ class Limits:
         if not account.limits:
             return None
         now = self._hub.time()
-        tokens = prompt = 0
-        if account.tokens:
+        if not account.tokens:
+            tokens = prompt = 0
+        else:
             prompt = prompt_tokens(length if length >= 0 else sum([len(part) for part in body]))
-            most = _most_tokens(body)
+            most = _most_tokens(body, self._most_in_c)
             tokens = prompt + (most or account.usual)
             for limit in account.tokens:
                 if tokens > limit.most:
@@ -192,7 +196,7 @@ class Limits:
         permit = Permit(account, tokens, prompt, now)
         if account.take(tokens, now):
             request.permit = permit
-            request.rate_lines = limit_answers.admitted(account)
+            request.rate_lines = limit_answers.admitted(account, self._spelled_in_c)
             return None
         short = account.lacking(tokens, now)
         if self._may_wait(short, tokens, now):
@@ -274,7 +278,7 @@ class Limits:
                 continue  # it ended by what was done for one before it
             if permit.take(now):
                 self._waits_no_more(permit)
-                request.rate_lines = limit_answers.admitted(permit.account)
+                request.rate_lines = limit_answers.admitted(permit.account, self._spelled_in_c)
                 request.admitted()
             elif self.away or now - permit.since >= WAIT_S:
                 self._waits_no_more(permit)
@@ -375,14 +379,17 @@ def _any(limits: RateLimits) -> bool:
     return not (limits.requests_per_minute is None and limits.tokens_per_minute is None and limits.in_flight is None)
 
 
-def _most_tokens(body: Sequence[bytes]) -> int:
-    """The most tokens that a request lets be made; 0 where it does not say so early enough."""
-    if not body:
-        return 0
+def _most_tokens(body: Sequence[bytes], in_c: Callable[[bytes], int | None] | None = None) -> int:
+    """The most tokens that a request lets be made; 0 where it does not say so early enough.
+
+    Args:
+        in_c: `most_tokens` of the core in use.
+    """
     text = body[0] if len(body) == 1 else b"".join(body)
-    most = None if native.core is None else native.core.most_tokens(text)
-    if most is not None:
-        return most
+    if in_c is not None:
+        most = in_c(text)
+        if most is not None:
+            return most
     if b'"max_' not in text:
         return 0
     return max(map(int, _MOST_TOKENS.findall(text)), default=0)

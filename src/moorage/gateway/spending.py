@@ -377,15 +377,18 @@ class Permit:
         if not sent:
             for limit in account.requests:
                 limit.give_back(1, self.since)
-        if account.tokens:
-            spent = self.tokens if sent and not failed else 0
-            if usage is not None and sent:
-                prompt, completion = usage
-                spent = prompt + completion
-                account.learn(completion)
-            unused = self.tokens - spent
-            for limit in account.tokens:
-                if unused > 0:
-                    limit.give_back(unused, self.since)
-                elif unused < 0:
-                    limit.add(-unused, now)
+        if not account.tokens:
+            return
+        if sent and usage is not None:
+            prompt, completion = usage
+            unused = self.tokens - prompt - completion
+            account.learn(completion)
+        elif sent and not failed:
+            return
+        else:
+            unused = self.tokens
+        for limit in account.tokens:
+            if unused >= 0:
+                limit.give_back(unused, self.since)
+            else:
+                limit.add(-unused, now)

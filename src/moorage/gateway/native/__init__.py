@@ -8,7 +8,8 @@ Here: which core is in use, and what one is. Not here: how it is built or found
                                   <--None: too rare, malformed or near a limit; Python reads it, and alone refuses
 
 So `core` is None, or an extension module of which every function is optional work: nothing in the gateway may depend
-on its answering. `use` is called once, before the first connection; readers of heads take the core when they are made.
+on its answering. `use` is called once, before the first connection; readers of heads, and limits, take the core when
+they are made.
 """
 
 import asyncio
