@@ -35,7 +35,7 @@ def filled(draw: st.DrawFn, floats: st.SearchStrategy[float]) -> tuple[list[Any]
     columns = st.one_of(
         [
             st.lists(items, min_size=number, max_size=number)
-            for items in (st.binary(max_size=20), st.integers(-(2**70), 2**70), floats)
+            for items in (st.binary(max_size=20), st.text(max_size=9), st.integers(-(2**70), 2**70), floats)
         ]
     )
     parts = draw(st.lists(st.binary(max_size=20) | columns | columns.map(tuple), max_size=8))
@@ -101,7 +101,8 @@ class Odd(bytes):
     [
         [[True]],
         [[None]],
-        [["text"]],
+        [["\N{SNOWMAN}"]],
+        [["\xe9"]],
         [[Odd(b"a")]],
         [Odd(b"a"), [b"a"]],
         [[-1.0]],
@@ -122,7 +123,7 @@ def test_what_is_not_usual_is_left_to_python(parts: list[Any], core: native.Nati
 
 
 def test_no_call_keeps_memory_or_a_reference(core: native.NativeCore) -> None:
-    column, shared = [b"own", b"other"], (None, b"a")
+    column, shared = [b"own", "other"], (None, b"a")
     calls = ([b"a", column, [1, 2], (1.5, 0.25)], [b"a", column, [1.5, None]], [b"a", [1]], [b"a", column, [1.5, -1.0]])
     for parts in calls:
         core.lines(parts, 2)

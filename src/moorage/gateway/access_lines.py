@@ -24,8 +24,7 @@ _PATH_MAX: Final = 500
 _NAME_MAX: Final = 200
 _PARTS_MAX: Final = 1024
 _THOUSANDTHS: Final = tuple(b"%03d" % number for number in range(1000))
-_SHOWN: Final[dict[type, bytes]] = {bytes: b"%b", int: b"%d", float: b"%.3f"}
-_ALL_OK: Final = {str}
+_SHOWN: Final[dict[type, bytes]] = {bytes: b"%b", str: b"%b", int: b"%d", float: b"%.3f"}
 
 
 class _Parts:
@@ -54,7 +53,7 @@ class AccessLines:
         self._stamp = b""
 
     def lines(
-        self, batches: Sequence[Batch], at_ms: Sequence[int], asked: Sequence[tuple[str, RequestLine]]
+        self, batches: Sequence[Batch], at_ms: list[int], asked: Sequence[tuple[str, RequestLine]]
     ) -> list[bytes]:
         """Lines of requests, in the order in which those ended. What is not known is left out.
 
@@ -63,20 +62,27 @@ class AccessLines:
             at_ms: when each ended, milliseconds since the epoch, in that order.
             asked: address of each one's client as `address_of` writes it, and its request line.
         """
+        addresses, heads = zip(*asked, strict=True)
         if len(batches) == 1:
-            return self._lines(batches[0], at_ms, asked)
+            return self._lines(batches[0], at_ms, addresses, heads)
         begin = min([batch.numbers[0] for batch in batches])
         lines = [b""] * len(at_ms)
         for batch in batches:
             places = [number - begin for number in batch.numbers]
-            made = self._lines(batch, [at_ms[place] for place in places], [asked[place] for place in places])
+            made = self._lines(
+                batch,
+                [at_ms[place] for place in places],
+                tuple([addresses[place] for place in places]),
+                tuple([heads[place] for place in places]),
+            )
             for place, line in zip(places, made, strict=True):
                 lines[place] = line
         return lines
 
-    def _lines(self, batch: Batch, at_ms: Sequence[int], asked: Sequence[tuple[str, RequestLine]]) -> list[bytes]:
-        addresses, requests = zip(*asked, strict=True)
-        routes = self._routes(batch, requests)
+    def _lines(
+        self, batch: Batch, at_ms: list[int], addresses: tuple[str, ...], heads: tuple[RequestLine, ...]
+    ) -> list[bytes]:
+        routes = self._routes(batch, heads)
         return _filled(
             [
                 *self._times(at_ms),
@@ -93,13 +99,13 @@ class AccessLines:
                 *_used(batch.tokens),
                 b"" if not any(batch.retried) else [b',"retried":%d' % each if each else b"" for each in batch.retried],
                 b',"outcome":"%b"' % batch.outcomes[0].encode(),
-                b"" if set(map(type, batch.outcomes)) == _ALL_OK else list(map(_why, batch.outcomes)),
+                b"" if batch.outcomes[0] == "ok" else list(map(_why, batch.outcomes)),
                 b"}\n",
             ],
             len(at_ms),
         )
 
-    def _times(self, at_ms: Sequence[int]) -> list[Any]:
+    def _times(self, at_ms: list[int]) -> list[Any]:
         fractions = [_THOUSANDTHS[each % 1000] for each in at_ms]
         second = min(at_ms) // 1000
         if max(at_ms) // 1000 == second:
@@ -176,8 +182,8 @@ def _filled(parts: Sequence[Any], number: int) -> list[bytes]:
     """So many lines.
 
     Args:
-        parts: of each line; bytes are in all of them, of a column each has its own: bytes, a number, or one with three
-            decimals.
+        parts: of each line; bytes are in all of them, of a column each has its own: bytes, text, a number, or one with
+            three decimals.
         number: of lines.
     """
     core = native.core
@@ -186,12 +192,14 @@ def _filled(parts: Sequence[Any], number: int) -> list[bytes]:
         if lines is not None:
             return lines
     form = b"".join([part.replace(b"%", b"%%") if type(part) is bytes else _SHOWN[type(part[0])] for part in parts])
-    return list(map(form.__mod__, zip(*[part for part in parts if type(part) is not bytes], strict=True)))
+    columns = [part for part in parts if type(part) is not bytes]
+    columns = [map(str.encode, column) if type(column[0]) is str else column for column in columns]
+    return list(map(form.__mod__, zip(*columns, strict=True)))
 
 
 def _clients(addresses: Sequence[str]) -> list[Any]:
     if all(addresses):
-        return [b',"client":"', list(map(str.encode, addresses)), b'"']
+        return [b',"client":"', addresses, b'"']
     return [[b',"client":"%b"' % each.encode() if each else b"" for each in addresses]]
 
 
@@ -210,9 +218,9 @@ def _durations(batch: Batch) -> list[Any]:
 
 def _used(told: Sequence[Tokens | None]) -> list[Any]:
     """Tokens, as the answers told them or as they were counted."""
-    if None not in told:
+    if all(told):
         prompts, completions, counted = zip(*told, strict=True)
-        if None not in prompts and None not in completions and True not in counted:
+        if None not in prompts and None not in completions and not any(counted):
             return [b',"tokens":{"prompt":', prompts, b',"completion":', completions, b"}"]
     elif told.count(None) == len(told):
         return []

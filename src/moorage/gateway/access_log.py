@@ -87,7 +87,7 @@ class AccessLog:
         self.lost += number
         return False
 
-    def add(self, batches: "Sequence[Batch]", at_ms: Sequence[int], asked: "Sequence[tuple[str, RequestLine]]") -> None:
+    def add(self, batches: "Sequence[Batch]", at_ms: list[int], asked: "Sequence[tuple[str, RequestLine]]") -> None:
         """Requests ended; see `AccessLines.lines`."""
         lines = self._lines.lines(batches, at_ms, asked)
         text = b"".join(lines)

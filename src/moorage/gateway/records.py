@@ -7,7 +7,7 @@ to anything of the routing table but what it said. Filled by `counting`; read by
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from moorage.decide.serving.routes import Generation, TargetSpec
 from moorage.gateway.outcomes import Refused
@@ -131,6 +131,19 @@ class Batch(NamedTuple):
             key=self.keys[at] or None,
             retried=self.retried[at],
         )
+
+
+def alike(columns: Sequence[tuple[Any, ...]]) -> list[list[int]]:
+    """Places of rows that agree in all of these columns, one list for each kind; none where all rows do."""
+    differing = [column for column in columns if column.count(column[0]) < len(column)]
+    places: dict[Any, list[int]] = {}
+    for place, kind in enumerate(differing[0] if len(differing) == 1 else zip(*differing, strict=True)):
+        found = places.get(kind)
+        if found is None:
+            places[kind] = [place]
+        else:
+            found.append(place)
+    return list(places.values())
 
 
 class Ring:

@@ -113,11 +113,11 @@ def _told_otherwise(tail: bytes, front: bytes) -> Tokens | None:
 
 def sums_of(told: Sequence[Tokens | None]) -> tuple[int, int, int]:
     """Tokens of prompts, those of completions as told, and those that were counted only."""
-    known = [tokens for tokens in told if tokens is not None] if None in told else told
+    known = told if all(told) else [tokens for tokens in told if tokens is not None]
     if not known:
         return 0, 0, 0
     prompts, completions, counted = zip(*known, strict=True)
-    if None not in prompts and None not in completions and True not in counted:
+    if all(prompts) and all(completions) and not any(counted):
         return sum(prompts), sum(completions), 0
     prompt = sum([each or 0 for each in prompts])
     only = sum([each or 0 for each, only in zip(completions, counted, strict=True) if only])

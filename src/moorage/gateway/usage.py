@@ -9,10 +9,10 @@ takes the larger one. The day is that of the gateway's own clock when the reques
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from moorage.domain.usage import day_of
+from moorage.gateway.records import alike
 from moorage.gateway.tokens import Tokens, sums_of
 from moorage.wire.routing import Usage
 
@@ -28,10 +28,10 @@ ROWS_MAX: Final = 500
 
 _SENT_MAX: Final = 32
 _SERVER_ERRORS: Final = 500
-_FRESH_MAX: Final = 64
+_FRESH_MAX: Final = 128
 """Requests that ended and are counted later, together."""
-_alike = itemgetter(0, 1, 2, 3, 4)
-_tokens = itemgetter(5)
+_ALIKE: Final = 5
+"""So many things come first of what is noted of a request, in which it may be like others."""
 
 
 class Sums:
@@ -132,16 +132,13 @@ class UsageCounts:
         if not fresh:
             return
         self._fresh = []
-        alike = list(map(_alike, fresh))
-        groups = {alike[0]: fresh}
-        if alike.count(alike[0]) < len(alike):
-            groups = {each: [] for each in alike}
-            for each, row in zip(alike, fresh, strict=True):
-                groups[each].append(row)
-        for (tenant, binding, endpoint, status, outcome), rows in groups.items():
+        columns = list(zip(*fresh, strict=True))
+        for places in alike(columns[:_ALIKE]) or [list(range(len(fresh)))]:
+            tenant, binding, endpoint, status, outcome, _ = fresh[places[0]]
             route = endpoint.route
             name = route.name if binding is None else binding.spec.name
-            self.count((tenant, route.namespace, name), status, outcome, list(map(_tokens, rows)))
+            told = columns[_ALIKE]
+            self.count((tenant, route.namespace, name), status, outcome, [told[place] for place in places])
 
     def count(self, who: tuple[str, str, str], status: int, outcome: str, told: Sequence[Tokens | None]) -> None:
         """Requests of that key (its uid), in that namespace, that named that endpoint, ended alike.

@@ -1,8 +1,9 @@
 /* Lines of the access log, out of parts that all of them share and columns of what is each one's own.
  *
  * Here: what `_filled` of access_lines.py does, for parts of the exact types bytes, list and tuple, and items of the
- * exact types bytes, int and float. Not here: what a line says; anything else, for which the answer is None, and Python
- * makes the lines. The differential tests (tests/property/test_gateway_native_lines.py) compare every answer.
+ * exact types bytes, str (ASCII only), int and float. Not here: what a line says; anything else, for which the answer
+ * is None, and Python makes the lines. The differential tests (tests/property/test_gateway_native_lines.py) compare
+ * every answer.
  *
  * Memory and threads: as in core.c. No code of Python's runs between the look at the parts and the last line, so that
  * nobody can change them meanwhile: what could start the collector of cycles is made before.
@@ -82,6 +83,11 @@ static char *put_line(char *at, const Part *parts, Py_ssize_t count, Py_ssize_t 
             if (PyBytes_CheckExact(item)) {
                 bytes = PyBytes_AS_STRING(item);
                 size = PyBytes_GET_SIZE(item);
+            } else if (PyUnicode_CheckExact(item)) {
+                if (!PyUnicode_IS_COMPACT_ASCII(item))
+                    return NULL;
+                bytes = (const char *)PyUnicode_1BYTE_DATA(item);
+                size = PyUnicode_GET_LENGTH(item);
             } else {
                 if (end - at < NUMBER_BYTES_MAX)
                     return NULL;
