@@ -179,6 +179,7 @@ class ClientConnection(Intake):
         if (self.hub.keys.active or self.head.asks is not None) and not self._let_in(endpoint):
             return
         self.held_until = self.started + endpoint.route.limits.queue_timeout_s
+        waits = False
         if body and not self._pending:
             part = body if self._phase == SENT and self._counter is None else self._cut_or_refuse(body)
             if part is None:
@@ -186,12 +187,14 @@ class ClientConnection(Intake):
             self._pending.append(part)
             self._pending_bytes = len(part)
         elif self.head.expects_continue and self._phase == BODY and not self._pending:
-            self.transport.write(answers.CONTINUE)
+            waits = True
         rule = endpoint.route.limits.affinity
         self.affinity = None if rule == "none" else affinity_of(rule, self.head.lines, self._looked_at())
         limits = self.hub.limits
         if not limits.active or self._within(limits, endpoint):
             self.act(self._arrive(endpoint, self.started))
+        if waits and self._phase == BODY:  # else it was refused, and need not send its body
+            self.transport.write(answers.CONTINUE)
 
     def _let_in(self, endpoint: EndpointState) -> bool:
         """Whether its key, or that it shows none, lets it go on; else it is refused."""
