@@ -190,6 +190,7 @@ async def build(config: ServerConfig) -> Graph:
         readiness=_readiness(leadership),
         keeper=scheduling.keeper,
         demand=publisher.demand,
+        aside=publisher.aside,
         spread=publisher.spread,
         load=publisher.load,
         passed=slices.used,

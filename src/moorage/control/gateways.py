@@ -10,6 +10,7 @@ once another process of its gateway tells, as its master knows, that it does not
 import json
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from moorage.decide.serving.snapshot import Demand
 from moorage.ports import Clock, Store
@@ -83,6 +84,22 @@ class Aside:
     bad: int = 0
     answered: str | None = None
     of: int = 0
+
+    @property
+    def in_use(self) -> bool:
+        """It answers badly, but has to be used all the same."""
+        return self.why == "kept_bad"
+
+    def to_wire(self) -> dict[str, Any]:
+        """The gateway and what it says."""
+        return {
+            "gateway": self.gateway,
+            "why": self.why,
+            "tried_in_s": self.tried_in_s,
+            "bad": self.bad,
+            "answered": self.answered,
+            "of": self.of,
+        }
 
 
 @dataclass(frozen=True, slots=True)
