@@ -106,6 +106,7 @@ class ApiDeps:
         keeper: of the scheduler's book, for places in the queue.
         demand: traffic of a deployment, as gateways report it to this control plane.
         aside: its replicas to which gateways send nothing now.
+        reached: where the gateway says that clients reach it, if it does; else they do at `settings.gateway_url`.
         spread: how far what is published of an endpoint has come, by its uid.
         load: of a deployment, over the windows of its autoscaler.
         passed: requests and tokens of a namespace in the last minute, by the resource that its quota limits.
@@ -140,6 +141,7 @@ class ApiDeps:
     keeper: FleetKeeper | None = None
     demand: Callable[[Deployment], Demand] | None = None
     aside: Callable[[Deployment], Sequence[Aside]] | None = None
+    reached: Callable[[], str | None] | None = None
     spread: Callable[[str], Spread] | None = None
     load: Callable[[Deployment], Load] | None = None
     passed: Callable[[str], Mapping[str, int]] | None = None
@@ -150,8 +152,15 @@ class ApiDeps:
     @cached_property
     def reader(self) -> Reader:
         """Questions of people."""
-        gateway_url = self.settings.gateway_url
-        return Reader(self.store, self.clock, gateway_url, self.keeper, self.demand, aside=self.aside)
+        return Reader(
+            self.store,
+            self.clock,
+            self.settings.gateway_url,
+            self.keeper,
+            self.demand,
+            aside=self.aside,
+            reached=self.reached,
+        )
 
     @cached_property
     def endpoints(self) -> Endpoints:
@@ -162,7 +171,6 @@ class ApiDeps:
             self.ids,
             reader=self.reader,
             spread=self.spread,
-            gateway_url=self.settings.gateway_url,
         )
 
     @cached_property

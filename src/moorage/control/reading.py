@@ -52,6 +52,7 @@ class Reader:
         keeper: of the scheduler's book, if this process may lead: a page then reads no queue of its own.
         demand: traffic of a deployment, as gateways report it to this control plane.
         aside: its replicas to which gateways send nothing now.
+        reached: where the gateway says that clients reach it; None, or where it does not say: at `gateway_url`.
     """
 
     def __init__(
@@ -63,14 +64,21 @@ class Reader:
         demand: Callable[[Deployment], Demand] | None = None,
         *,
         aside: Callable[[Deployment], Sequence[Aside]] | None = None,
+        reached: Callable[[], str | None] | None = None,
     ) -> None:
         self._aside = aside
+        self._reached = reached
         self._demand = demand
         self._keeper = keeper
         self._store = store
         self._clock = clock
         self._gateway_url = gateway_url
         self.accounts = GpuAccounts(store, clock, keeper)
+
+    @property
+    def gateway_url(self) -> str:
+        """Where clients reach the gateway now, without a slash at its end."""
+        return (self._reached and self._reached()) or self._gateway_url
 
     async def find(self, kind: type[N], namespace: str | None, name: str) -> N:
         """The object of that name, the newest where several had it, or that uid.
@@ -275,7 +283,7 @@ class Reader:
             bound = naming(row.name, (e for e in made if e.namespace == row.namespace))
             return Surroundings(revisions[row.uid], replicas[row.uid], operations[row.uid], traffic, bound)
 
-        return [deployment_object(r, around(r), self._gateway_url, now) for r in rows]
+        return [deployment_object(r, around(r), self.gateway_url, now) for r in rows]
 
     async def _run_objects(self, rows: Sequence[Run]) -> list[JsonObject]:
         if not rows:
