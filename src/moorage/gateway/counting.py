@@ -11,8 +11,9 @@ from moorage.decide.serving.binding import BindingState
 from moorage.decide.serving.routes import EndpointState, Generation, RevisionState, TargetState
 from moorage.gateway.access_lines import address_of
 from moorage.gateway.access_log import AccessLog
-from moorage.gateway.heads import RequestLine
+from moorage.gateway.heads import OWN, RequestLine
 from moorage.gateway.measures import Record, Ring, Stats, running_record
+from moorage.gateway.outcomes import Refused
 from moorage.gateway.tokens import Stream, told_by_body
 from moorage.gateway.watching import compare
 
@@ -24,6 +25,8 @@ _FRESH_MAX: Final = 64
 """Requests that ended and are counted later, together, which costs half of counting each by itself."""
 _LATER_BYTES_MAX: Final = 16 * 1024
 """Of an answer's end that may wait for that in memory."""
+_UNREAD: Final = RequestLine("", "", OWN, (), False)
+"""Of a request whose head was refused."""
 
 
 class Counts:
@@ -196,6 +199,24 @@ class Counts:
         if self.access is not None:
             self.access.add(self.access.now(), *_asked_by(client), record)
 
+    def unread(
+        self, client: "Exchange", status: int, error: str, generation: Generation | None, taken_s: float
+    ) -> None:
+        """A head was refused, or did not come in time: what it asked for is not known.
+
+        Args:
+            error: the code that the client was told.
+            taken_s: for how long it was waited for.
+        """
+        self.settle()
+        self.unrouted += 1
+        number = generation.number if generation else 0
+        told = (status, 0, Refused("refused", error), None, None, 0)
+        record = (client.request_id, "", "", number, None, None, None, taken_s, *told)
+        self._ring.add(record)
+        if self.access is not None:
+            self.access.add(self.access.now(), _address(client), _UNREAD, record)
+
     # --- with each table -----------------------------------------------------------------------------------------
 
     def forget(self, known: set[EndpointState], listed: set[TargetState], bindings: set[BindingState]) -> None:
@@ -225,10 +246,15 @@ class Counts:
 
 
 def _asked_by(client: "Exchange") -> tuple[str, RequestLine]:
-    """Its address, asked for once a connection, and its request line."""
+    """Its address and its request line."""
+    return _address(client), client.head.line
+
+
+def _address(client: "Exchange") -> str:
+    """Of the client's side, asked for once a connection."""
     if not client.address:
         client.address = address_of(client.transport.get_extra_info("peername"))
-    return client.address, client.head.line
+    return client.address
 
 
 def _compare(client: "Exchange", revision: RevisionState, outcome: str, now: float) -> None:

@@ -169,6 +169,7 @@ class ClientConnection(Intake):
         self.request_id = self.hub.next_id()
         body = answers.error_body(error.status, error.code, error.message)
         self.transport.write(answers.document(error.status, body, request_id=self.request_id, close=True))
+        self.hub.counts.unread(self, error.status, error.code, self.hub.router.generation, 0.0)
         self._linger()
 
     # --- 3 decision ----------------------------------------------------------------------------------------------

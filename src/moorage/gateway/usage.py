@@ -17,6 +17,7 @@ from moorage.wire.routing import Usage
 if TYPE_CHECKING:
     from moorage.decide.serving.routes import EndpointState
     from moorage.gateway.exchange import Exchange
+    from moorage.gateway.keys import Keys
     from moorage.gateway.tokens import Tokens
 
 EVERY_S: Final = 5.0
@@ -118,6 +119,22 @@ class UsageCounts:
         route = endpoint.route
         name = route.name if binding is None else binding.spec.name
         self.count((client.tenant, route.namespace, name), client.status, outcome, client.tokens)
+
+    def refused(self, client: "Exchange", keys: "Keys", outcome: str) -> None:
+        """A request ended before it was known which deployment answers it; it counts where it shows a key.
+
+        What it named is told where an endpoint goes by it that the key opens: else a client could have any number of
+        sums.
+        """
+        asks = client.head.asks
+        rule = keys.of(asks.credential) if asks is not None and asks.credential else None
+        if rule is None:
+            return
+        binding = client.binding
+        name = "" if binding is None or binding.spec.namespace != rule.namespace else binding.spec.name
+        if rule.endpoints and name not in rule.endpoints:
+            name = ""
+        self.count((rule.uid, rule.namespace, name), client.status, outcome, None)
 
     def count(self, who: tuple[str, str, str], status: int, outcome: str, tokens: "Tokens | None") -> None:
         """A request of that key (its uid), in that namespace, that named that endpoint, ended; as its record says."""

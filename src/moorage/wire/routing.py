@@ -209,7 +209,7 @@ class Usage(Message):
     """uid"""
     namespace: str = "default"
     endpoint: str
-    """as the client named it"""
+    """as the client named it; empty: none that there is and that the key opens"""
     day: str
     """2026-01-31"""
     requests: int = Field(ge=0)
