@@ -144,7 +144,7 @@ def _wait_for_answer(engine: Engine) -> None:
     deadline = time.monotonic() + STARTS_WITHIN_S
     while True:
         with contextlib.suppress(httpx.HTTPError), engine.client() as client:
-            if client.get("/version").status_code == 200:
+            if client.get("/_ping").status_code == 200:
                 return
         if engine.process.poll() is not None or time.monotonic() > deadline:
             said = (engine.base / "engine.log").read_text(errors="replace")[-1500:]

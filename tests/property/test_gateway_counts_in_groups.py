@@ -177,7 +177,7 @@ class Life:
         outcome = Refused(one.outcome, one.why) if one.outcome in ("refused", "upstream_error") else one.outcome
         total_s = self.now - client.started
         if not one.name:
-            self.counts.refused(client, outcome, self.hub.router.generation)
+            self.counts.refused(client, outcome)
             told = Record(
                 one.id, "", "", self.tables, None, None, None, total_s, one.status, one.size, outcome, None, None, 0
             )

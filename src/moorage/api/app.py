@@ -16,6 +16,7 @@ from moorage.api.bodies import content, schemas
 from moorage.api.deps import ApiDeps
 from moorage.api.door import Door
 from moorage.api.gateways import GatewayBook
+from moorage.api.mounting import mount
 from moorage.api.routes import (
     adopting,
     agent,
@@ -76,9 +77,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
     app.state.gateways = GatewayBook(deps.http, deps.clock, deps.settings.gateway_token)
     app.state.counts = metrics.StateCounts(deps.store)
     app.state.seen = Counter()
-    for router in ROUTERS:
-        app.include_router(router, prefix=API)
-    app.include_router(metrics.router)
+    mount(app, (*ROUTERS, metrics.router))
     errors.install(app)
     app.add_middleware(Door, deps=deps, seen=app.state.seen)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to describe an app

@@ -4,7 +4,7 @@ One frozen value made by the composition root; nothing in this room builds a sto
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from secrets import token_hex
@@ -25,6 +25,7 @@ from moorage.control.driverelay import DriveRelay
 from moorage.control.drives import Drives
 from moorage.control.endpoints import Endpoints
 from moorage.control.execrelay import ExecRelay
+from moorage.control.gateways import Aside
 from moorage.control.inventory import Inventories, StockAsking
 from moorage.control.keeping import FleetKeeper
 from moorage.control.keys import Keys
@@ -104,6 +105,8 @@ class ApiDeps:
         closing: set by the composition root before it stops the server: long-polls and streams end then.
         keeper: of the scheduler's book, for places in the queue.
         demand: traffic of a deployment, as gateways report it to this control plane.
+        aside: its replicas to which gateways send nothing now.
+        reached: where the gateway says that clients reach it, if it does; else they do at `settings.gateway_url`.
         spread: how far what is published of an endpoint has come, by its uid.
         load: of a deployment, over the windows of its autoscaler.
         passed: requests and tokens of a namespace in the last minute, by the resource that its quota limits.
@@ -137,6 +140,8 @@ class ApiDeps:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     keeper: FleetKeeper | None = None
     demand: Callable[[Deployment], Demand] | None = None
+    aside: Callable[[Deployment], Sequence[Aside]] | None = None
+    reached: Callable[[], str | None] | None = None
     spread: Callable[[str], Spread] | None = None
     load: Callable[[Deployment], Load] | None = None
     passed: Callable[[str], Mapping[str, int]] | None = None
@@ -147,7 +152,15 @@ class ApiDeps:
     @cached_property
     def reader(self) -> Reader:
         """Questions of people."""
-        return Reader(self.store, self.clock, self.settings.gateway_url, self.keeper, self.demand)
+        return Reader(
+            self.store,
+            self.clock,
+            self.settings.gateway_url,
+            self.keeper,
+            self.demand,
+            aside=self.aside,
+            reached=self.reached,
+        )
 
     @cached_property
     def endpoints(self) -> Endpoints:
@@ -158,7 +171,6 @@ class ApiDeps:
             self.ids,
             reader=self.reader,
             spread=self.spread,
-            gateway_url=self.settings.gateway_url,
         )
 
     @cached_property

@@ -12,7 +12,8 @@ Time = str
 class Shape(BaseModel):
     """Exactly these fields."""
 
-    model_config = ConfigDict(extra="forbid")
+    # Built when the description is asked for: an answer is never read by them.
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class Reason(Shape):

@@ -201,14 +201,12 @@ def _gateway(options: Options, env: Mapping[str, str]) -> int:
     finally:
         progress.clear()
     if as_json:
-        told = {"url": done.url, "processes": done.processes, "restart_for_url": done.restart_for_url}
+        told = {"url": done.url, "processes": done.processes}
         used = done.accelerated
         print(json.dumps(told | {"accelerators": used.parts, "accelerators_unused": used.unused}))
         return 0
     print(f"reloaded: {done.processes} new process{'es' if done.processes != 1 else ''} at {done.url}")
     print(done.accelerated.line())
-    if done.restart_for_url:
-        print("the control plane shows its former URL until `moor down --keep` and `moor up`")
     return 0
 
 

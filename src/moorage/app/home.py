@@ -209,6 +209,7 @@ def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, d
         server_url: the control plane that agent and gateway belong to.
     """
     tokens = {name: home.token(name) for name in TOKENS}
+    gateway_id = settings.gateway_own["gateway_id"] or _gateway_id(home, settings)
     server = {
         "database_url": settings.database_url,
         "api": {"host": settings.api.host, "port": settings.api.port},
@@ -217,6 +218,7 @@ def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, d
         "machine_ttl_s": settings.machine_ttl_s,
         "heartbeat_s": settings.machine_heartbeat_s,
         "gateway_url": settings.gateway_advertised,
+        "gateway_id": gateway_id,
         "log": settings.log,
     }
     agent = {
@@ -243,7 +245,7 @@ def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, d
         "server_url": server_url,
         "token": tokens["gateway"],
         "state_dir": str(home.gateway_state),
-        "gateway_id": settings.gateway_own["gateway_id"] or _gateway_id(home, settings),
+        "gateway_id": gateway_id,
         "advertise": settings.gateway_advertised,
         "processes": settings.gateway_processes,
         "allowed_origins": list(settings.gateway_allowed_origins),

@@ -34,13 +34,11 @@ class Reloaded:
     """What came of it.
 
     Args:
-        restart_for_url: clients reach it under another URL, which the control plane knows after its next start.
         accelerated: what the new processes use of the compiled parts.
     """
 
     url: str
     processes: int
-    restart_for_url: bool
     accelerated: Accelerated
 
 
@@ -56,7 +54,7 @@ def reload(home: Home, settings: Settings, progress: Progress) -> Reloaded:
     path = home.config("gateway")
     before = path.read_text() if path.exists() else None
     if before is not None and told.get("config") == str(path):
-        write_private(path, json.dumps(_taken_up(home, settings, json.loads(before)), indent=1) + "\n")
+        write_private(path, json.dumps(taken_up(home, settings, json.loads(before)), indent=1) + "\n")
     try:
         after = _renew(home, master, told, progress.update)
     except WaitFailed:
@@ -65,10 +63,9 @@ def reload(home: Home, settings: Settings, progress: Progress) -> Reloaded:
         raise
     _await_ends(home, master, progress, _drain_s(before))
     url = f"{after['scheme']}://{after['address']}"
-    moved = after["scheme"] != told["scheme"]
-    if moved and home.client.exists():
+    if after["scheme"] != told["scheme"] and home.client.exists():
         write_client(home, settings)
-    return Reloaded(url, len(after["workers"]), restart_for_url=moved, accelerated=Accelerated.of(after))
+    return Reloaded(url, len(after["workers"]), accelerated=Accelerated.of(after))
 
 
 def renewed(home: Home, identity: Identity) -> bool:
@@ -99,12 +96,18 @@ def _told(home: Home) -> dict[str, Any]:
     return holding.told(home.gateway_state)
 
 
-def _taken_up(home: Home, settings: Settings, running: dict[str, Any]) -> dict[str, Any]:
+def taken_up(home: Home, settings: Settings, running: dict[str, Any]) -> dict[str, Any]:
+    """The settings with which a gateway goes on: these, but where it is and whose it is stays."""
     fresh = part_configs(home, settings, settings.api.url)["gateway"]
     stays = {key: running[key] for key in _STAYS if key in running}
-    scheme = "https" if "tls_certificate" in fresh else "http"
-    advertised = str(running.get("advertise") or "").partition("://")[2]
-    return {**fresh, **stays, "advertise": f"{scheme}://{advertised}" if advertised else None}
+    advertised = settings.gateway_own["gateway_advertise"] or running.get("advertise")
+    if advertised == running.get("advertise") and advertised and _tls(fresh) != _tls(running):
+        advertised = f"{'https' if _tls(fresh) else 'http'}://{advertised.partition('://')[2]}"
+    return {**fresh, **stays, "advertise": advertised}
+
+
+def _tls(config: dict[str, Any]) -> bool:
+    return config.get("tls_certificate") is not None
 
 
 def _renew(home: Home, master: Identity, before: dict[str, Any], update: Callable[[str], None]) -> dict[str, Any]:

@@ -86,7 +86,8 @@ class ServerConfig:
         home: folder of this installation's state; its lock keeps a second server out.
         tokens: admin, agent_join, gateway.
         machine_ttl_s, heartbeat_s: lease of a machine and how often it is renewed, seconds.
-        gateway_url: where clients reach the gateway.
+        gateway_url: where clients reach the gateway, until it says itself.
+        gateway_id: of the gateway that belongs to this home.
         log: level word.
     """
 
@@ -98,6 +99,7 @@ class ServerConfig:
     machine_ttl_s: float = 30.0
     heartbeat_s: float = 10.0
     gateway_url: str = "http://127.0.0.1:7421"
+    gateway_id: str = ""
     log: str = "info"
 
     @staticmethod
@@ -190,6 +192,8 @@ async def build(config: ServerConfig) -> Graph:
         readiness=_readiness(leadership),
         keeper=scheduling.keeper,
         demand=publisher.demand,
+        aside=publisher.aside,
+        reached=lambda: publisher.url(config.gateway_id),
         spread=publisher.spread,
         load=publisher.load,
         passed=slices.used,

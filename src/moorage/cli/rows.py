@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from moorage.cli import asides
 from moorage.cli.layout import Column, Table
 from moorage.cli.times import age, clock
 
@@ -137,11 +138,11 @@ def _replica(item: Object, now: float) -> tuple[str, ...]:
     return (
         f"{item.get('ordinal')}.{item.get('attempt')}",
         str(item.get("status")),
-        "yes" if item.get("routed") else "no",
+        asides.routed(item),
         ",".join(item.get("machines") or ()) or "-",
         str(item.get("address") or "-"),
         age(item.get("created_at"), now),
-        _of_its_worker(item),
+        asides.briefly(item) or _of_its_worker(item),
     )
 
 

@@ -36,9 +36,8 @@ class Endpoints:
 
     Args:
         store, clock, ids: outside.
-        reader: shows the deployments behind them.
+        reader: shows the deployments behind them, and where clients reach the gateway.
         spread: how far what is published of a uid has come, as this control plane knows; None: it does not route.
-        gateway_url: where clients reach the gateway, without a slash at its end.
     """
 
     def __init__(
@@ -49,14 +48,12 @@ class Endpoints:
         *,
         reader: Reader,
         spread: Callable[[str], Spread] | None,
-        gateway_url: str,
     ) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
         self._reader = reader
         self._spread = spread
-        self._gateway_url = gateway_url
         self._carry = Carrier(store)
 
     # Orders
@@ -203,7 +200,7 @@ class Endpoints:
         rows = await self._deployments(ns, wanted)
         shown = await self._reader.deployment_objects(list(rows.values()))
         over = {name: why for name in wanted if (why := passed_over(rows.get(name))) is not None}
-        return EndpointScene({d["name"]: d for d in shown}, self._gateway_url, self._clock.now(), over)
+        return EndpointScene({d["name"]: d for d in shown}, self._reader.gateway_url, self._clock.now(), over)
 
 
 async def namings(store: Store, deployment: Deployment) -> list[Naming]:

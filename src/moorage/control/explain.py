@@ -198,15 +198,7 @@ def _unready(replica: Replica | None) -> Answer | None:
 def _aside(aside: Aside, alive: Sequence[Replica]) -> Answer:
     """What one gateway put aside, with the replica's name."""
     name = next((replica.name for replica in alive if replica.uid == aside.replica), aside.replica)
-    return {
-        "replica": name,
-        "gateway": aside.gateway,
-        "why": aside.why,
-        "tried_in_s": aside.tried_in_s,
-        "bad": aside.bad,
-        "answered": aside.answered,
-        "of": aside.of,
-    }
+    return {"replica": name, **aside.to_wire()}
 
 
 def _wire(reason: Reason | None) -> Answer | None:

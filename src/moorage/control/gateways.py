@@ -10,6 +10,7 @@ once another process of its gateway tells, as its master knows, that it does not
 import json
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from moorage.decide.serving.snapshot import Demand
 from moorage.ports import Clock, Store
@@ -20,6 +21,9 @@ FORGOTTEN_S = 7 * 86_400.0
 """A gateway that was silent for a week is not spoken of any more."""
 
 KNOWN = "gateways/known"
+"""the secret that keeps the gateways there are, each with the time at which it was heard last"""
+KEPT_S = 300.0
+"""Those times are written so often at most: after a restart they may be this much too early."""
 _LEFT_MAX = 64
 """Of how many that said goodbye an earlier report, which comes late, is not taken for life."""
 
@@ -33,7 +37,10 @@ class GatewaySeen:
     number: int
     heard_at: float
     """monotonic seconds"""
+    since: float
+    """when this life of it was heard first, monotonic seconds"""
     address: str | None = None
+    url: str | None = None
     activity: dict[tuple[str, str], EndpointActivity] = field(default_factory=dict)
 
 
@@ -56,7 +63,7 @@ class SilentGateway:
     """A gateway that is known, never said goodbye, and is out of reach: where it runs it goes on with what it has.
 
     Args:
-        silent_s: since it was heard last; None: not since this control plane started.
+        silent_s: since it was heard last, `KEPT_S` too long at most; None: not since this control plane started.
         started_s: since this control plane started.
         address: where it served, if this control plane heard it.
     """
@@ -84,6 +91,22 @@ class Aside:
     answered: str | None = None
     of: int = 0
 
+    @property
+    def in_use(self) -> bool:
+        """It answers badly, but has to be used all the same."""
+        return self.why == "kept_bad"
+
+    def to_wire(self) -> dict[str, Any]:
+        """The gateway and what it says."""
+        return {
+            "gateway": self.gateway,
+            "why": self.why,
+            "tried_in_s": self.tried_in_s,
+            "bad": self.bad,
+            "answered": self.answered,
+            "of": self.of,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class News:
@@ -98,7 +121,7 @@ class Gateways:
 
     Args:
         store: remembers which gateways exist, so that a restart waits for them.
-        clock: leases run on its monotonic time.
+        clock: leases run on its monotonic time; what is kept over a restart has the time of day.
         incarnation: of the routing tables of this store; reports on others confirm nothing.
     """
 
@@ -107,14 +130,22 @@ class Gateways:
         self._clock = clock
         self._incarnation = incarnation
         self._seen: dict[str, GatewaySeen] = {}
-        self._expected: frozenset[str] = frozenset()
+        self._expected: dict[str, float | None] = {}
+        """ids, and when they were heard last, seconds since the epoch; None: it was not noted"""
+        self._kept_at = clock.monotonic()
         self._left: deque[str] = deque(maxlen=_LEFT_MAX)
         """incarnations that said goodbye"""
         self._started = clock.monotonic()
 
     async def load(self) -> None:
         """Read which gateways there were before this start."""
-        self._expected = frozenset(json.loads(await self._store.secret(KNOWN) or "[]"))
+        kept = json.loads(await self._store.secret(KNOWN) or "{}")
+        self._expected = dict(kept) if isinstance(kept, dict) else dict.fromkeys(kept)  # the former form: ids alone
+
+    async def _keep(self) -> None:
+        """Write them down."""
+        self._kept_at = self._clock.monotonic()
+        await self._store.put_secret(KNOWN, json.dumps(self._expected, sort_keys=True))
 
     async def heard(self, report: GatewayReport) -> News:
         """Take a report in; its lease is renewed."""
@@ -123,13 +154,16 @@ class Gateways:
         before = self._seen.get(report.gateway)
         fresh = {(a.namespace, a.name): a for a in report.endpoints}
         number = report.table_number if report.table_incarnation == self._incarnation else 0
-        old = before.activity if before is not None and before.incarnation == report.incarnation else {}
+        same, now = before is not None and before.incarnation == report.incarnation, self._clock.monotonic()
+        old = before.activity if before is not None and same else {}
+        since = before.since if before is not None and same else now
         self._seen[report.gateway] = GatewaySeen(
-            report.gateway, report.incarnation, number, self._clock.monotonic(), report.address, fresh
+            report.gateway, report.incarnation, number, now, since, report.address, report.url, fresh
         )
-        if report.gateway not in self._expected:
-            self._expected |= {report.gateway}
-            await self._store.put_secret(KNOWN, json.dumps(sorted(self._expected)))
+        new = report.gateway not in self._expected
+        self._expected[report.gateway] = round(self._clock.now())
+        if new or now - self._kept_at >= KEPT_S:
+            await self._keep()
         await self._forget_ended(report)
         changed = {k for k in fresh.keys() | old.keys() if _traffic(fresh.get(k)) != _traffic(old.get(k))}
         return News(frozenset(changed), before.number if before is not None else 0)
@@ -143,12 +177,12 @@ class Gateways:
             return
         family = _gateway_of(report.gateway)
         stay = {g.id for g in self.live()}.union(report.processes)
-        ended = {one for one in self._expected - stay if _gateway_of(one) == family}
+        ended = {one for one in self._expected.keys() - stay if _gateway_of(one) == family}
         if ended:
             for one in ended:
                 self._seen.pop(one, None)
-            self._expected -= ended
-            await self._store.put_secret(KNOWN, json.dumps(sorted(self._expected)))
+                del self._expected[one]
+            await self._keep()
 
     async def _goodbye(self, report: GatewayReport) -> News:
         if report.incarnation not in self._left:
@@ -157,8 +191,8 @@ class Gateways:
         if before is None or before.incarnation != report.incarnation:
             return News(frozenset(), before.number if before is not None else 0)
         del self._seen[report.gateway]
-        self._expected -= {report.gateway}
-        await self._store.put_secret(KNOWN, json.dumps(sorted(self._expected)))
+        self._expected.pop(report.gateway, None)
+        await self._keep()
         changed = {key for key, activity in before.activity.items() if _traffic(activity) != _traffic(None)}
         return News(frozenset(changed), before.number)
 
@@ -171,13 +205,18 @@ class Gateways:
         """Where live gateways can be asked about single requests."""
         return [g.address for g in self.live() if g.address]
 
+    def url(self, gateway: str) -> str | None:
+        """Where clients reach a gateway, as the youngest of its processes says; None: none of them does."""
+        own = [g for g in self.live() if g.url and _gateway_of(g.id) == gateway]
+        return max(own, key=lambda g: g.since).url if own else None
+
     def confirmed(self, number: int) -> bool:
         """Whether every gateway that may still route holds a table of at least this number."""
         return self.known() and all(g.number >= number for g in self.live())
 
     def known(self) -> bool:
         """Whether every gateway known before this start has reported since, or its lease must be over."""
-        silent = self._expected - {g.id for g in self.live()}
+        silent = self._expected.keys() - {g.id for g in self.live()}
         return not silent or self._clock.monotonic() >= self._started + LEASE_S
 
     def demand(self, namespace: str, name: str) -> Demand:
@@ -222,7 +261,7 @@ class Gateways:
         """Every gateway that may still route, by id; those that were known before this start until they report."""
         now, live = self._clock.monotonic(), self.live()
         told = [GatewayLease(g.id, g.number, g.heard_at + LEASE_S - now) for g in live]
-        silent = set() if self.known() else self._expected - {g.id for g in live}
+        silent = set() if self.known() else self._expected.keys() - {g.id for g in live}
         told += [GatewayLease(gateway, None, self._started + LEASE_S - now) for gateway in silent]
         return tuple(sorted(told, key=lambda lease: lease.id))
 
@@ -232,17 +271,21 @@ class Gateways:
         if not self.known():
             return ()
         found = []
-        for gateway in self._expected - {g.id for g in self.live()}:
-            seen = self._seen.get(gateway)
-            if now - (self._started if seen is None else seen.heard_at) < FORGOTTEN_S:
-                silent_s, address = (None, None) if seen is None else (now - seen.heard_at, seen.address)
+        for gateway in self._expected.keys() - {g.id for g in self.live()}:
+            seen, kept = self._seen.get(gateway), self._expected[gateway]
+            if seen is not None:
+                silent_s: float | None = now - seen.heard_at
+            else:
+                silent_s = None if kept is None else max(now - self._started, self._clock.now() - kept)
+            if (now - self._started if silent_s is None else silent_s) < FORGOTTEN_S:
+                address = None if seen is None else seen.address
                 found.append(SilentGateway(gateway, silent_s, now - self._started, address))
         return tuple(sorted(found, key=lambda gateway: gateway.id))
 
     def confirmations(self, number: int) -> dict[str, bool]:
         """Each gateway that may still route, and whether it holds a table of at least this number."""
         live = {g.id: g.number >= number for g in self.live()}
-        silent = {} if self.known() else dict.fromkeys(self._expected - live.keys(), False)
+        silent = {} if self.known() else dict.fromkeys(self._expected.keys() - live.keys(), False)
         return dict(sorted((silent | live).items()))
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from moorage.control.accounts import GpuAccounts
 from moorage.control.explained import explained
+from moorage.control.gateways import Aside
 from moorage.control.keeping import FleetKeeper
 from moorage.control.leader import LEASE
 from moorage.control.paging import Page, page
@@ -50,6 +51,8 @@ class Reader:
         gateway_url: where clients reach the gateway, without a slash at its end.
         keeper: of the scheduler's book, if this process may lead: a page then reads no queue of its own.
         demand: traffic of a deployment, as gateways report it to this control plane.
+        aside: its replicas to which gateways send nothing now.
+        reached: where the gateway says that clients reach it; None, or where it does not say: at `gateway_url`.
     """
 
     def __init__(
@@ -59,13 +62,23 @@ class Reader:
         gateway_url: str,
         keeper: FleetKeeper | None = None,
         demand: Callable[[Deployment], Demand] | None = None,
+        *,
+        aside: Callable[[Deployment], Sequence[Aside]] | None = None,
+        reached: Callable[[], str | None] | None = None,
     ) -> None:
+        self._aside = aside
+        self._reached = reached
         self._demand = demand
         self._keeper = keeper
         self._store = store
         self._clock = clock
         self._gateway_url = gateway_url
         self.accounts = GpuAccounts(store, clock, keeper)
+
+    @property
+    def gateway_url(self) -> str:
+        """Where clients reach the gateway now, without a slash at its end."""
+        return (self._reached and self._reached()) or self._gateway_url
 
     async def find(self, kind: type[N], namespace: str | None, name: str) -> N:
         """The object of that name, the newest where several had it, or that uid.
@@ -270,7 +283,7 @@ class Reader:
             bound = naming(row.name, (e for e in made if e.namespace == row.namespace))
             return Surroundings(revisions[row.uid], replicas[row.uid], operations[row.uid], traffic, bound)
 
-        return [deployment_object(r, around(r), self._gateway_url, now) for r in rows]
+        return [deployment_object(r, around(r), self.gateway_url, now) for r in rows]
 
     async def _run_objects(self, rows: Sequence[Run]) -> list[JsonObject]:
         if not rows:
@@ -297,7 +310,20 @@ class Reader:
         workers = _by(await self._store.find(Worker, run=[r.run for r in rows]), lambda w: w.run)
         placed = [m for group in workers.values() for m in (w.machine for w in group)]
         machines = await self._machines([*placed, *(r.machine for r in rows)])
-        return [replica_object(r, revisions.get(r.revision), workers[r.run], machines) for r in rows]
+        owners = await self._store.find(Deployment, uid={r.deployment for r in rows})
+        demands = {d.uid: self._demand(d) for d in owners} if self._demand is not None else {}
+        asides = {d.uid: self._aside(d) for d in owners} if self._aside is not None else {}
+        return [
+            replica_object(
+                r,
+                revisions.get(r.revision),
+                workers[r.run],
+                machines,
+                demand=demands.get(r.deployment),
+                aside=asides.get(r.deployment, ()),
+            )
+            for r in rows
+        ]
 
     async def _machines(self, uids: Iterable[str | None]) -> dict[str, Machine]:
         wanted = {u for u in uids if u}

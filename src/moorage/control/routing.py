@@ -318,6 +318,10 @@ class Publisher:
         """Its replicas to which gateways send nothing now."""
         return self._gateways.aside(deployment.namespace, deployment.name)
 
+    def url(self, gateway: str) -> str | None:
+        """Where clients reach a gateway, as it says itself."""
+        return self._gateways.url(gateway)
+
     def load(self, deployment: Deployment) -> Load:
         """Its load over the windows of its autoscaler; nothing of one that does not scale."""
         return self._loads.of(deployment, known=self._gateways.known())

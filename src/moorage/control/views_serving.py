@@ -7,6 +7,7 @@ Called by `control.reading`.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from moorage.control.gateways import Aside
 from moorage.control.views import JsonObject, document, head, iso, plain
 from moorage.control.views_rollout import Scene, is_shown, rollout_object
 from moorage.decide.serving.phase import (
@@ -132,7 +133,13 @@ def revision_object(row: Revision) -> JsonObject:
 
 
 def replica_object(
-    row: Replica, revision: Revision | None, workers: Sequence[Worker], machines: dict[str, Machine]
+    row: Replica,
+    revision: Revision | None,
+    workers: Sequence[Worker],
+    machines: dict[str, Machine],
+    *,
+    demand: Demand | None = None,
+    aside: Sequence[Aside] = (),
 ) -> JsonObject:
     """A Replica.
 
@@ -141,6 +148,8 @@ def replica_object(
         revision: its revision, where still known.
         workers: the workers of its run.
         machines: machines by uid, those of the workers at least.
+        demand: traffic of its deployment, where this control plane hears it.
+        aside: what gateways put aside of its deployment's replicas.
     """
     placed = dict.fromkeys(w.machine for w in workers if w.machine) or dict.fromkeys(filter(None, [row.machine]))
     return {
@@ -158,13 +167,21 @@ def replica_object(
         "routed": row.routed,
         "routed_why": plain(row.routed_why),
         "ready_at": iso(row.ready_at),
-        "in_flight": None,
+        "in_flight": demand.by_replica.get(row.uid, 0) if demand is not None and demand.known else None,
+        "put_aside": _put_aside([each for each in aside if each.replica == row.uid], demand),
         "draining": plain(row.stopping),
         "ended_at": iso(row.ended_at),
         "last_failure": plain(row.last_failure),
         "worker_reason": _on_its_way(workers),
         "provider": _provider(row, revision, workers, machines),
     }
+
+
+def _put_aside(aside: Sequence[Aside], demand: Demand | None) -> JsonObject | None:
+    """The gateways that send nothing to it, and how many are heard in all; None: all use it."""
+    by = [each.to_wire() for each in aside if not each.in_use]
+    heard = 0 if demand is None else len(demand.gateways)
+    return {"by": by, "gateways": max(heard, len(by))} if by else None
 
 
 ON_ITS_WAY = (WorkerState.PREPARING, WorkerState.PULLING, WorkerState.READY_TO_START, WorkerState.STARTING)

@@ -13,8 +13,9 @@ from moorage.decide.serving.binding import BindingState
 from moorage.decide.serving.routes import EndpointState, Generation, RevisionState, TargetState
 from moorage.gateway.access_lines import address_of
 from moorage.gateway.access_log import AccessLog
-from moorage.gateway.heads import RequestLine
+from moorage.gateway.heads import OWN, RequestLine
 from moorage.gateway.measures import Stats
+from moorage.gateway.outcomes import Refused
 from moorage.gateway.records import Batch, Record, Ring, alike, running_record
 from moorage.gateway.tokens import Stream, Tokens, told_by_body
 from moorage.gateway.watching import compare
@@ -30,6 +31,8 @@ _LATER_BYTES_MAX: Final = 8 * 1024
 _ALIKE: Final = 5
 """So many things come first of what is noted of a request, in which it may be like others."""
 _ENDED_AT: Final = 9
+_UNREAD: Final = RequestLine("", "", OWN, (), False)
+"""Of a request whose head was refused."""
 
 
 class Counts:
@@ -155,16 +158,33 @@ class Counts:
         if len(fresh) >= _FRESH_MAX:
             self.settle()
 
-    def refused(self, client: "Exchange", outcome: str, generation: Generation | None) -> None:
+    def refused(self, client: "Exchange", outcome: str) -> None:
         """A request ended before its endpoint was known."""
+        now = self._time()
+        self._unrouted(client, client.head.line, client.status, outcome, (client.started, now))
+
+    def unread(self, client: "Exchange", status: int, error: str, taken_s: float) -> None:
+        """A head was refused, or did not come in time: what it asked for is not known.
+
+        Args:
+            error: the code that the client was told.
+            taken_s: for how long it was waited for.
+        """
+        now = self._time()
+        self._unrouted(client, _UNREAD, status, Refused("refused", error), (now - taken_s, now))
+
+    def _unrouted(
+        self, client: "Exchange", line: RequestLine, status: int, outcome: str, times: tuple[float, float]
+    ) -> None:
         self.unrouted += 1
         if not self._fresh:
-            self._generation = generation
+            self._generation = client.hub.router.generation
         if self.access is not None:
-            self._asked.append((client.address or _address(client), client.head.line))
-        alike = (None, None, None, client.status, outcome)
-        times = (client.started, 0.0, 0.0, self._time())
-        self._fresh.append((*alike, client.request_id, *times, client.sent_bytes, None, b"", b"", "", 0))
+            self._asked.append((client.address or _address(client), line))
+        alike = (None, None, None, status, outcome)
+        began, ended = times
+        told = (client.request_id, began, 0.0, 0.0, ended, client.sent_bytes)
+        self._fresh.append((*alike, *told, None, b"", b"", "", 0))
         if len(self._fresh) >= _FRESH_MAX:
             self.settle()
 

@@ -228,6 +228,7 @@ class Exchange(Link):
             self.request_id = self.hub.next_id()
             body = answers.error_body(408, "request_timeout", "the request's head did not arrive in time")
             self.transport.write(answers.document(408, body, request_id=self.request_id, close=True))
+            self.hub.counts.unread(self, 408, "request_timeout", self.hub.config.head_timeout_s)
             self._linger()
         elif self.first_at:
             self._drop_upstream()
@@ -288,7 +289,7 @@ class Exchange(Link):
             self.copy.give_up()
             self.copy = None
         if endpoint is None:
-            self.hub.counts.refused(self, outcome, self.hub.router.generation)
+            self.hub.refused(self, outcome)
             return
         self.hub.finished(self, endpoint, target, outcome, now or self.hub.time())
 

@@ -111,8 +111,8 @@ class ClientConnection(Intake):
             self._dispatch(head, self._body_begins(head, data, end))
 
     def _usual(self, head: RequestHead, line: RequestLine, asks: Asks | None, body: bytes) -> bool:
-        """The usual request, in as few steps as it takes: its body came whole with it and names the endpoint, and
-        whoever shows this key may ask for it. False where it is another, of which nothing is known yet.
+        """The usual request, in few steps: its body came whole and names an endpoint that its key, or none, opens.
+        False where it is another, of which nothing is known yet.
         """
         hub = self.hub
         method, _, kind, forwards, _ = line
@@ -165,9 +165,7 @@ class ClientConnection(Intake):
         self.affinity = affinity = None if rule == "none" else affinity_of(rule, head, body)
         self.held_until = started + settings.queue_timeout_s
         if not hub.limits.active or self._within(hub.limits, endpoint, body):
-            binding = self.binding
-            bound = "" if binding is None else binding.public_id
-            decision = hub.router.arrive(endpoint, self, started, None, self.tenant, affinity, bound)
+            decision = hub.router.arrive(endpoint, self, started, None, self.tenant, affinity, self.bound)
             if type(decision) is Serve and decision.copy is None and endpoint.plain:
                 connection = hub.idle(decision.target, started)
                 if connection is not None:
@@ -205,6 +203,7 @@ class ClientConnection(Intake):
         self.request_id = self.hub.next_id()
         body = answers.error_body(error.status, error.code, error.message)
         self.transport.write(answers.document(error.status, body, request_id=self.request_id, close=True))
+        self.hub.counts.unread(self, error.status, error.code, 0.0)
         self._linger()
 
     # --- 3 decision ----------------------------------------------------------------------------------------------
@@ -215,6 +214,7 @@ class ClientConnection(Intake):
         if (self.hub.keys.active or self.head.asks is not None) and not self._let_in(endpoint):
             return
         self.held_until = self.started + endpoint.route.limits.queue_timeout_s
+        waits = False
         if body and not self._pending:
             part = body if self._phase == SENT and self._counter is None else self._cut_or_refuse(body)
             if part is None:
@@ -222,12 +222,14 @@ class ClientConnection(Intake):
             self._pending.append(part)
             self._pending_bytes = len(part)
         elif self.head.expects_continue and self._phase == BODY and not self._pending:
-            self.transport.write(answers.CONTINUE)
+            waits = True
         rule = endpoint.route.limits.affinity
         self.affinity = None if rule == "none" else affinity_of(rule, self.head, self._looked_at())
         limits = self.hub.limits
         if not limits.active or self._within(limits, endpoint):
             self.act(self._arrive(endpoint, self.started))
+        if waits and self._phase == BODY:  # else it was refused, and need not send its body
+            self.transport.write(answers.CONTINUE)
 
     def _let_in(self, endpoint: EndpointState) -> bool:
         """Whether its key, or that it shows none, lets it go on; else it is refused."""

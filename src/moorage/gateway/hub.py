@@ -202,6 +202,11 @@ class Hub:
         self.router.eject(target, now)
         self._count_unreachable(endpoint, target, error, now)
 
+    def refused(self, client: "Exchange", outcome: str) -> None:
+        """A request ended before it was known which deployment answers it: count it, as its key's too."""
+        self.counts.refused(client, outcome)
+        self.usage.refused(client, self.keys, outcome)
+
     def finished(
         self, client: "Exchange", endpoint: EndpointState, target: TargetState | None, outcome: str, now: float
     ) -> None:

@@ -54,6 +54,7 @@ class Reporter:
             table_incarnation=confirmed.incarnation if confirmed else None,
             table_number=confirmed.number if confirmed else 0,
             address=self._address,
+            url=self._config.advertise or None,
             endpoints=tuple(_activity(endpoint, oldest, now) for endpoint in self._seen()),
             evidence=tuple(self._evidence()),
             wants=limits.last_wants() if leaving else limits.wants(),

@@ -19,6 +19,7 @@ from moorage.wire.routing import Usage
 if TYPE_CHECKING:
     from moorage.decide.serving.routes import EndpointState
     from moorage.gateway.exchange import Exchange
+    from moorage.gateway.keys import Keys
 
 EVERY_S: Final = 5.0
 """Between two reports that tell usage: each is a write of the control plane's."""
@@ -125,6 +126,22 @@ class UsageCounts:
         fresh.append((client.tenant, client.binding, endpoint, client.status, outcome, client.tokens))
         if len(fresh) >= _FRESH_MAX:
             self.settle()
+
+    def refused(self, client: "Exchange", keys: "Keys", outcome: str) -> None:
+        """A request ended before it was known which deployment answers it; it counts where it shows a key.
+
+        What it named is told where an endpoint goes by it that the key opens: else a client could have any number of
+        sums.
+        """
+        asks = client.head.asks
+        rule = keys.of(asks.credential) if asks is not None and asks.credential else None
+        if rule is None:
+            return
+        binding = client.binding
+        name = "" if binding is None or binding.spec.namespace != rule.namespace else binding.spec.name
+        if rule.endpoints and name not in rule.endpoints:
+            name = ""
+        self.count((rule.uid, rule.namespace, name), client.status, outcome, (None,))
 
     def settle(self) -> None:
         """Count what ended since the last time."""

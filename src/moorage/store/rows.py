@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
@@ -177,9 +177,10 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
+@cache
 def shapes() -> Mapping[str, Shape]:
     """The shape of every noun by its kind word."""
-    return {kind: shape_of(cls) for kind, cls in KINDS.items()}
+    return MappingProxyType({kind: shape_of(cls) for kind, cls in KINDS.items()})
 
 
 def image_of(shape: Shape, row: Noun, *, reason: str, now: float) -> Image:

@@ -1,12 +1,13 @@
 """The tables, as SQLAlchemy Core sees them: the schema at head of the migrations.
 
 One table a noun with the columns that are searched, the rest as JSON in `doc`; beside them history, idempotency keys,
-leases, holdings, tombstones, secrets, usage and meta. `migrations/` creates them (a test compares both); `sql.py` makes
-the statements. No statement and no connection lives here.
+leases, holdings, tombstones, secrets, usage and meta. A new database is made from them, an older one comes there by
+`migrations/` (tests compare both); `sql.py` makes the statements. No statement and no connection lives here.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -56,8 +57,9 @@ def searched_fields(kind: type[Noun]) -> tuple[str, ...]:
     return tuple(name for name in SEARCHED if name in names)
 
 
+@cache
 def build(*, postgres: bool) -> Tables:
-    """The tables for SQLite or PostgreSQL; they differ only in how history is ordered.
+    """The tables for SQLite or PostgreSQL; they differ only in how history is ordered. Nobody changes them.
 
     SQLite has one writer, so `seq` alone is the order of commits. PostgreSQL has many: there the order is
     `(xid, seq)`, with `xid` the writing transaction and `seq` the place within it (see `feed.py`).

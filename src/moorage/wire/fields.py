@@ -18,7 +18,13 @@ from moorage.domain.errors import MoorageError
 class Part(BaseModel):
     """A part of a spec: unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", validate_default=False, ser_json_inf_nan="constants", allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        validate_default=False,
+        ser_json_inf_nan="constants",
+        allow_inf_nan=False,
+        defer_build=True,  # as of `Message`: at its first use
+    )
 
 
 def checked(parse: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:

@@ -209,7 +209,7 @@ class Usage(Message):
     """uid"""
     namespace: str = "default"
     endpoint: str
-    """as the client named it"""
+    """as the client named it; empty: none that there is and that the key opens"""
     day: str
     """2026-01-31"""
     requests: int = Field(ge=0)
@@ -293,6 +293,8 @@ class GatewayReport(Message):
     """of the comparisons under way, those that changed since the last report that was answered"""
     address: str | None = None
     """`host:port` or a URL at which `/moorage/…` is answered for all processes of this gateway"""
+    url: str | None = None
+    """at which clients reach this gateway"""
     wants: tuple[SliceWant, ...] = ()
     """of every limit that it has a share of or needs one of"""
     sequence: int = 0

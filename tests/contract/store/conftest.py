@@ -37,16 +37,28 @@ def do_without(error: NoPostgres) -> NoReturn:
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> str:
-    """A schema of its own: a database would cost a second and hundreds of files each."""
+    return postgres_schema(postgres_server)
+
+
+def postgres_schema(server: PostgresServer) -> str:
+    """An empty schema of its own: a database would cost a second and hundreds of files each."""
     name = f"t{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {name}".encode())
-    return f"{postgres_server.url('postgres')}?options=-csearch_path%3D{name}"
+    return f"{server.url('postgres')}?options=-csearch_path%3D{name}"
 
 
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def other_url(url: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A second empty database of the same engine."""
+    if url.startswith("sqlite"):
+        return f"sqlite:///{tmp_path / 'other.db'}"
+    return postgres_schema(request.getfixturevalue("postgres_server"))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

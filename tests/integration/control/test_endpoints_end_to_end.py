@@ -20,8 +20,7 @@ from tests.integration.control.control_plane import Agent, Gateway, HandClock, P
 
 def endpoints_of(plane: Plane) -> Endpoints:
     reader = Reader(plane.store, plane.clock, "http://gateway")
-    where: dict[str, Any] = {"reader": reader, "spread": plane.publisher.spread, "gateway_url": "http://gateway"}
-    return Endpoints(plane.store, plane.clock, RandomIds(), **where)
+    return Endpoints(plane.store, plane.clock, RandomIds(), reader=reader, spread=plane.publisher.spread)
 
 
 def document(*routes: tuple[str, int], name: str = "chat", **more: Any) -> dict[str, Any]:

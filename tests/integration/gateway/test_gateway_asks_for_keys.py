@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from gateway_rig import ModelServer, Rig, Seen, get, post, reply, running_gateway, until
 
+from moorage.decide.serving.binding import BindingSpec
+from moorage.decide.serving.routes import Generation
 from moorage.gateway import table as tables
 from moorage.wire.routing import Access, EndpointRoute, KeyRule, NamespaceRule, RoutingTable
 
@@ -105,14 +107,34 @@ async def test_what_is_used_with_a_key_is_summed_and_nothing_of_requests_without
     assert not hub.usage.due()
     for more in ({}, {"user": "fail"}):
         await rig.ask(post(extra=BEARER, **more))
-    client = await rig.connect()
-    rig.apply()  # nothing goes by that name any more
-    client.send(post(extra=BEARER))
-    assert (await client.answer()).status == 404
-    client.close()
     await until(hub.usage.due)
     [used] = hub.usage.tell(1)
     assert (used.key, used.namespace, used.endpoint) == ("k1", "default", "m")
     assert (used.requests, used.failed, used.refused, used.client_gone) == (2, 1, 0, 0)
     assert (used.prompt_tokens, used.completion_tokens, used.counted_tokens) == (18, 8, 0)
     await server.stop()
+
+
+async def test_a_request_with_a_key_that_names_nothing_is_in_the_sums_under_no_name(
+    rig: Rig, server: ModelServer
+) -> None:
+    hub = rig.gateway.hub
+    hub.keys.configure(access("m", keys="optional"))
+    bound = BindingSpec(uid="e1", name="m")
+    rig.number += 1
+    hub.apply(Generation("store-1", rig.number), (), (bound,))
+    unknown = BEARER.replace(TEXT, "moor-key.k9.unknown")
+    for _ in range(2):
+        client = await rig.connect()
+        for model, extra in (("nothing", unknown), ("nothing", ""), ("nothing", BEARER), ("elsewhere", BEARER)):
+            client.send(post(model, extra=extra))
+            assert (await client.answer()).status == 404
+        client.send(post(extra=BEARER))  # nobody answers for it
+        assert (await client.answer()).status == 503
+        client.send(get("/v1/x", BEARER))
+        assert (await client.answer()).status == 400
+        client.close()
+    used = {one.endpoint: one for one in hub.usage.tell(1)}
+    assert {(one.key, one.namespace) for one in used.values()} == {("k1", "default")}
+    assert {name: (one.requests, one.refused) for name, one in used.items()} == {"": (6, 6), "m": (2, 2)}
+    assert used[""].prompt_tokens == used[""].completion_tokens == 0

@@ -150,6 +150,23 @@ async def test_a_body_in_chunks_has_the_limit_of_one_with_a_length(
     assert len(server.seen) == 3
 
 
+@pytest.mark.parametrize(
+    ("path", "status"), [("/endpoints/m/x", 503), ("/endpoints/nobody/x", 404), ("/v1/x?model=m", 100)]
+)
+async def test_who_asks_before_it_sends_a_body_is_not_told_to_go_on_where_no_body_would_help(
+    rig: Rig, server: ModelServer, path: str, status: int
+) -> None:
+    rig.serve(server, mode="stopped")
+    client = await rig.connect()
+    client.send(f"POST {path} HTTP/1.1\r\nHost: g\r\nExpect: 100-continue\r\nContent-Length: 5000\r\n\r\n".encode())
+    answer = await client.answer()
+    assert answer.status == status
+    if status != 100:
+        assert answer.headers["connection"] == "close"
+        assert await client.rest() == b""
+    client.close()
+
+
 async def test_json_that_is_sent_as_a_form_is_told_so(rig: Rig, server: ModelServer) -> None:
     rig.serve(server)
     answer = await rig.ask(post("m", extra="Content-Type: application/x-www-form-urlencoded\r\n"))

@@ -5,6 +5,7 @@ import hashlib
 import json
 from pathlib import Path
 
+import pytest
 from gateway_rig import ModelServer, Rig, Seen, get, post, reply, running_gateway, until
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
@@ -179,6 +180,38 @@ async def test_a_refused_request_is_told_of_too(rig: Rig, server: ModelServer) -
     assert "replica" not in found
     assert words(found).splitlines()[1:3] == ["outcome     refused", "status      404"]
     assert "endpoint" not in words(found)
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "error"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", 400, "bad_request"),
+        (b"X" * 2000, 431, "bad_request"),
+        (b"GET / HT", 408, "request_timeout"),
+    ],
+)
+async def test_one_whose_head_is_refused_or_late_is_told_of_and_logged_without_what_was_not_read(
+    tmp_path: Path, server: ModelServer, head: bytes, status: int, error: str
+) -> None:
+    log = tmp_path / "access.jsonl"
+    async with running_gateway(tmp_path, access_log=log, head_bytes_max=1024, head_timeout_s=0.5) as rig:
+        rig.serve(server)
+        client = await rig.connect()
+        client.send(post())
+        assert (await client.answer()).status == 200
+        client.send(head)  # on the connection of another one
+        answer = await client.answer()
+        assert (answer.status, answer.error["code"]) == (status, error)
+        found = await record(rig, answer.headers["x-request-id"])
+        assert (found["outcome"], found["status"], found["error"]) == ("refused", status, error)
+        assert not found["endpoint"]
+        assert not {"deployment", "replica", "key"} & set(found)
+        assert value(await metrics(rig), "unrouted_total") == 1
+        await until(lambda: log.exists() and len(log.read_bytes().splitlines()) > 1, "its line")
+        line = json.loads(log.read_bytes().splitlines()[1])
+        assert (line["status"], line["error"]) == (status, error)
+        assert not {"method", "path"} & set(line)
+        client.close()
 
 
 async def test_one_that_waits_or_runs_is_told_of_before_it_ends(rig: Rig, server: ModelServer) -> None:

@@ -3,7 +3,7 @@
 import json
 from typing import cast
 
-from moorage.control.gateways import KNOWN, LEASE_S, Aside, Gateways
+from moorage.control.gateways import FORGOTTEN_S, KEPT_S, KNOWN, LEASE_S, Aside, Gateways
 from moorage.ports import Clock, Store
 from moorage.wire.routing import EndpointActivity, GatewayReport, PutAside
 
@@ -27,6 +27,9 @@ class Monotonic:
 
     def monotonic(self) -> float:
         return self.seconds
+
+    def now(self) -> float:
+        return 1_800_000_000.0 + self.seconds
 
 
 def report(gateway: str, life: str, number: int, in_flight: int = 0, *, leaving: bool = False) -> GatewayReport:
@@ -66,7 +69,7 @@ async def test_a_restarted_control_plane_does_not_wait_for_one_that_said_goodbye
     await gateways.heard(report("g", "old", 3))
     await gateways.heard(report("g~2", "new", 3))
     await gateways.heard(report("g", "old", 3, leaving=True))
-    assert json.loads(secrets.kept[KNOWN]) == ["g~2"]
+    assert list(json.loads(secrets.kept[KNOWN])) == ["g~2"]
     again = await registry(secrets, clock)
     assert not again.known()
     await again.heard(report("g~2", "new", 3))
@@ -95,7 +98,7 @@ async def test_processes_that_ended_while_the_control_plane_was_away_are_forgott
         await before.heard(report(gateway, f"life of {gateway}", 3))
     again = await registry(secrets, clock)
     await again.heard(tells("vm/1~3", "vm/1~3", "vm/2~2"))
-    assert json.loads(secrets.kept[KNOWN]) == ["other", "vm/1~3", "vm/2~2", "vmx/1"]
+    assert list(json.loads(secrets.kept[KNOWN])) == ["other", "vm/1~3", "vm/2~2", "vmx/1"]
     for gateway in ("vm/2~2", "vmx/1", "other"):
         assert not again.known()
         await again.heard(report(gateway, f"life of {gateway}", 3))
@@ -146,3 +149,51 @@ async def test_what_a_gateway_put_aside_is_told_with_the_time_that_is_left_and_e
     assert gateways.aside("default", "m")[1].tried_in_s == 0.0
     clock.seconds += LEASE_S
     assert gateways.aside("default", "m") == []
+
+
+async def test_when_a_gateway_was_heard_last_is_known_over_a_restart_of_the_control_plane() -> None:
+    secrets, clock = Secrets(), Monotonic()
+    gateways = await registry(secrets, clock)
+    await gateways.heard(report("g", "life", 3))
+    await gateways.heard(report("h", "life", 3))
+    clock.seconds += KEPT_S
+    await gateways.heard(report("h", "life", 3))
+    clock.seconds += 3600.0
+    again = await registry(secrets, clock)
+    clock.seconds += LEASE_S + 1.0
+    await again.heard(report("h", "life", 3))
+    (silent,) = again.silent()
+    assert (silent.id, silent.silent_s) == ("g", KEPT_S + 3600.0 + LEASE_S + 1.0)
+    clock.seconds += FORGOTTEN_S
+    assert [gateway.id for gateway in (await registry(secrets, clock)).silent()] == [], "not before its lease is over"
+    later = await registry(secrets, clock)
+    clock.seconds += LEASE_S + 1.0
+    assert later.silent() == (), "it counts from its last word, and not from each start of the control plane"
+
+
+async def test_of_a_gateway_known_by_its_id_alone_is_told_that_it_was_not_heard_since_the_start() -> None:
+    secrets, clock = Secrets(), Monotonic()
+    secrets.kept[KNOWN] = json.dumps(["g"])  # as it was written before
+    gateways = await registry(secrets, clock)
+    clock.seconds += LEASE_S + 1.0
+    assert [(one.id, one.silent_s, one.started_s) for one in gateways.silent()] == [("g", None, LEASE_S + 1.0)]
+
+
+async def test_clients_are_told_the_url_of_the_youngest_process_of_the_gateway() -> None:
+    clock = Monotonic()
+    gateways = await registry(Secrets(), clock)
+    assert gateways.url("vm") is None
+
+    async def heard(gateway: str, life: str, url: str | None) -> None:
+        await gateways.heard(report(gateway, life, 3).model_copy(update={"url": url}))
+
+    await heard("vm", "old", "http://box:7421")
+    clock.seconds += 1.0
+    await heard("vm~2", "new", "https://box:7421")
+    await heard("vmx", "other", "http://elsewhere")
+    clock.seconds += 1.0
+    await heard("vm", "old", "http://box:7421")
+    assert gateways.url("vm") == "https://box:7421"
+    clock.seconds += LEASE_S + 1.0
+    await heard("vm~2", "new", None)
+    assert gateways.url("vm") is None

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from moorage.control.gateways import Aside
 from moorage.control.views import change_object, document, iso, operation_object, plain, tombstone_object
 from moorage.control.views_gpus import Named, gpu_object
 from moorage.control.views_running import machine_object, run_object, worker_counts, worker_object
@@ -18,6 +19,7 @@ from moorage.control.views_serving import (
     revision_object,
 )
 from moorage.decide.scheduling.accounts import Holder, Kept, Line
+from moorage.decide.serving.snapshot import Demand
 from moorage.domain.changes import HistoryRow
 from moorage.domain.nouns import Deployment, Machine, Operation, Replica, Revision, Run, Worker
 from moorage.domain.reasons import reason
@@ -84,6 +86,18 @@ def test_every_view_is_json_even_of_a_row_with_nothing_in_it() -> None:
     ]
     for view in views:
         assert json.loads(json.dumps(view)) == view
+
+
+def test_a_replica_tells_which_gateways_put_it_aside_and_what_is_in_flight_there() -> None:
+    row = Replica(uid="p", routed=True)
+    bad = Aside("g-1", "p", "unreachable", 2.0)
+    kept, other = Aside("g-2", "p", "kept_bad", None), Aside("g-2", "q", "unreachable", 2.0)
+    demand = Demand(by_replica={"p": 3}, gateways={"g-1": True, "g-2": True})
+    told = replica_object(row, None, [], {}, demand=demand, aside=[bad, kept, other])
+    assert told["put_aside"] == {"by": [bad.to_wire()], "gateways": 2}
+    assert told["in_flight"] == 3
+    assert replica_object(row, None, [], {}, demand=demand, aside=[kept, other])["put_aside"] is None
+    assert replica_object(row, None, [], {}, demand=replace(demand, known=False))["in_flight"] is None
 
 
 def test_an_operation_that_stops_makes_the_deployment_deactivating_and_is_the_one_shown() -> None:

@@ -2,14 +2,15 @@
 
 from typing import Literal
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.wire.deployment import Gateway, Model
 
-router = APIRouter(prefix="/namespaces/{ns}/deployments", tags=["deployments"])
+router = under_api("/namespaces/{ns}/deployments", tag="deployments")
 
 
 class AdoptBody(BaseModel):

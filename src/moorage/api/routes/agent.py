@@ -6,11 +6,12 @@ crash to its replacement: one parse, one call, one dump.
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from moorage.api.auth import require_machine
 from moorage.api.bodies import described, read, write
 from moorage.api.deps import Deps, principal
+from moorage.api.mounting import under_api
 from moorage.api.streams import while_connected
 from moorage.control.credentials import Role
 from moorage.domain.errors import Forbidden, NotFound
@@ -31,7 +32,7 @@ from moorage.wire.claim import ClaimAnswer
 from moorage.wire.giving import IdentityAnswer, SecretsAnswer, SecretsRequest
 from moorage.wire.inventory import InventoryAnswer
 
-router = APIRouter(prefix="/agent", tags=["agent protocol"])
+router = under_api("/agent", tag="agent protocol")
 
 MESSAGES = (
     Join,

@@ -3,18 +3,19 @@
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import Body, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from moorage.api.auth import require_machine
 from moorage.api.deps import Deps, Namespace, principal
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.domain.errors import Unavailable
 from moorage.domain.ids import check_name
 from moorage.wire.giving import SecretsRequest
 
-router = APIRouter(prefix="/namespaces/{ns}/drives", tags=["drives"])
-copies = APIRouter(prefix="/agent/drives", tags=["agent protocol"])
+router = under_api("/namespaces/{ns}/drives", tag="drives")
+copies = under_api("/agent/drives", tag="agent protocol")
 
 Document = Annotated[dict[str, Any], Body(description="a Drive document; see the specs' JSON Schema")]
 

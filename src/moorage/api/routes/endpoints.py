@@ -2,18 +2,19 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import Body, Query, Request, Response
 
 from moorage.api.bodies import described, read
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.api.queries import After, CreateOnly, Deleted, HistoryLimit, Paged, check_address
 from moorage.control.reading import HISTORY_MAX
 from moorage.domain.ids import check_name
 from moorage.domain.nouns import Endpoint
 from moorage.wire.endpoint import BindBody
 
-router = APIRouter(prefix="/namespaces/{ns}/endpoints", tags=["endpoints"])
+router = under_api("/namespaces/{ns}/endpoints", tag="endpoints")
 
 MESSAGES = (BindBody,)
 

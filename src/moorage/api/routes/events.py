@@ -9,18 +9,19 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 from starlette.responses import StreamingResponse
 
 from moorage.api.deps import ApiDeps, Deps
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.api.queries import After, HistoryLimit
 from moorage.api.streams import paced
 from moorage.control.views import change_object
 from moorage.domain.changes import HistoryRow
 from moorage.domain.errors import MoorageError
 
-router = APIRouter(tags=["events"])
+router = under_api(tag="events")
 
 SSE = "text/event-stream"
 

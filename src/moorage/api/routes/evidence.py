@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.control.scores import post_score
 from moorage.decide.serving.scores import Score
 from moorage.domain.limits import COUNT_MAX
 
-router = APIRouter(prefix="/namespaces/{ns}/deployments/{name}", tags=["rollouts"])
+router = under_api("/namespaces/{ns}/deployments/{name}", tag="rollouts")
 
 VALUE_MAX = 1e15
 

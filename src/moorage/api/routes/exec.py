@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Awaitable
 from typing import cast
 
-from fastapi import APIRouter
 from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from moorage.api.deps import ApiDeps
+from moorage.api.mounting import under_api
 from moorage.control.credentials import Principal
 from moorage.control.execrelay import as_error
 from moorage.domain.errors import InvalidSpec, MoorageError, Unavailable
@@ -20,7 +20,7 @@ from moorage.wire import exec as wire
 from moorage.wire.exec import ExecOrder
 from moorage.wire.problems import sentence
 
-router = APIRouter(tags=["exec"])
+router = under_api(tag="exec")
 
 ORDER_S = 30.0
 """So long a caller may take to say what it wants."""

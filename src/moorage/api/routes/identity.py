@@ -1,10 +1,11 @@
 """`/identity/ca`: what whoever verifies a worker's certificate has to trust."""
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from moorage.api.deps import Deps
+from moorage.api.mounting import under_api
 
-router = APIRouter(tags=["identity"])
+router = under_api(tag="identity")
 
 
 @router.get("/identity/ca")

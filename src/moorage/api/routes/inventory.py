@@ -2,14 +2,15 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from moorage.api.deps import Deps
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.control.inventory import Taken
 from moorage.control.views import iso
 
-router = APIRouter(tags=["inventory"])
+router = under_api(tag="inventory")
 
 
 @router.get("/orphans")

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from moorage.api.bodies import described, read
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.api.queries import After, HistoryLimit
 from moorage.control.reading import HISTORY_MAX
 from moorage.control.used import span_of
@@ -14,7 +15,7 @@ from moorage.domain.ids import check_name
 from moorage.domain.nouns import Key as ClientKey
 from moorage.wire.key import KeyBody, KeyChange, RevokeBody
 
-router = APIRouter(prefix="/namespaces/{ns}/keys", tags=["keys"])
+router = under_api("/namespaces/{ns}/keys", tag="keys")
 
 MESSAGES = (KeyBody, KeyChange, RevokeBody)
 

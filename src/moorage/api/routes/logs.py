@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import Depends, Header, Query, Response
 from starlette.responses import StreamingResponse
 
 from moorage.api.deps import ApiDeps, Deps, Namespace
+from moorage.api.mounting import under_api
 from moorage.api.streams import paced
 from moorage.control.loglines import LINES_MAX
 from moorage.control.logtail import LogLine, LogOptions, LogSubject
@@ -22,7 +23,7 @@ from moorage.domain.errors import InvalidSpec, MoorageError
 from moorage.domain.nouns import Deployment, Run, Worker
 from moorage.domain.units import parse_duration
 
-router = APIRouter(prefix="/namespaces/{ns}", tags=["logs"])
+router = under_api("/namespaces/{ns}", tag="logs")
 
 NDJSON = "application/x-ndjson"
 

@@ -2,17 +2,18 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.api.deps import Actor, Deps, Key
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.api.queries import After, HistoryLimit, Paged
 from moorage.control.reading import HISTORY_MAX
 from moorage.domain.nouns import Machine
 from moorage.domain.units import parse_duration
 
-router = APIRouter(prefix="/machines", tags=["machines"])
+router = under_api("/machines", tag="machines")
 
 
 class CordonBody(BaseModel):

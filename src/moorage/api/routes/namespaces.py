@@ -1,15 +1,16 @@
 """`/namespaces[/{ns}]` and `/quotas[/{ns}]`: which machines a namespace may use, and how much of everything."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from moorage.api.bodies import described, read
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.domain.ids import check_name
 from moorage.wire.namespace import NamespaceBody, QuotaBody
 
-router = APIRouter(prefix="/namespaces", tags=["namespaces"])
-quotas = APIRouter(prefix="/quotas", tags=["namespaces"])
+router = under_api("/namespaces", tag="namespaces")
+quotas = under_api("/quotas", tag="namespaces")
 
 MESSAGES = (NamespaceBody, QuotaBody)
 

@@ -2,15 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.api.deps import Actor, Deps, Key
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.api.queries import Paged
 from moorage.domain.states import OperationState
 
-router = APIRouter(prefix="/operations", tags=["operations"])
+router = under_api("/operations", tag="operations")
 
 
 class ResolveBody(BaseModel):

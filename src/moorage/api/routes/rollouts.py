@@ -2,13 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 
-router = APIRouter(prefix="/namespaces/{ns}/deployments/{name}", tags=["rollouts"])
+router = under_api("/namespaces/{ns}/deployments/{name}", tag="rollouts")
 
 Which = Field(default=None, min_length=1, max_length=200, description="number, name or id of a revision")
 

@@ -2,16 +2,17 @@
 
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from moorage.api.bodies import described, read, write
 from moorage.api.deps import Deps
 from moorage.api.errors import json_response
 from moorage.api.gateways import GatewayBook
+from moorage.api.mounting import under_api
 from moorage.api.streams import while_connected
 from moorage.wire.routing import GatewayReport, GatewayReportAnswer, RequestRecord, RoutingTable
 
-router = APIRouter(tags=["gateway protocol"])
+router = under_api(tag="gateway protocol")
 
 MESSAGES = (RoutingTable, GatewayReport, GatewayReportAnswer, RequestRecord)
 

@@ -2,16 +2,17 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import Body, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.api.deps import Actor, Deps, Key, Namespace
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.api.queries import After, CreateOnly, Deleted, HistoryLimit, Paged, check_address
 from moorage.control.reading import HISTORY_MAX
 from moorage.domain.nouns import Replica, Run, Worker
 
-router = APIRouter(prefix="/namespaces/{ns}", tags=["runs"])
+router = under_api("/namespaces/{ns}", tag="runs")
 
 Document = Annotated[dict[str, Any], Body(description="a Run document; see the specs' JSON Schema")]
 

@@ -1,14 +1,15 @@
 """`/namespaces/{ns}/secrets`: set, listed without their values, removed. No route gives a value back."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.api.bodies import described, read
 from moorage.api.deps import Deps, Namespace
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.domain.ids import check_name
 
-router = APIRouter(prefix="/namespaces/{ns}/secrets", tags=["secrets"])
+router = under_api("/namespaces/{ns}/secrets", tag="secrets")
 
 
 class SecretBody(BaseModel):

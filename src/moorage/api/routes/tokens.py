@@ -1,14 +1,15 @@
 """`/tokens/join`."""
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict
 
 from moorage.api.deps import Deps
 from moorage.api.errors import json_response
+from moorage.api.mounting import under_api
 from moorage.control.credentials import JOIN_TTL_S_DEFAULT
 from moorage.control.views import iso
 
-router = APIRouter(tags=["tokens"])
+router = under_api(tag="tokens")
 
 
 class JoinTokenBody(BaseModel):

@@ -29,7 +29,7 @@ def usage_table(found: Mapping[str, Any], endpoint: str | None = None) -> Table:
     by_day = found["bucket"] == "day"
     titles = (*(("DAY",) if by_day else ()), "ENDPOINT", *(title for title, _ in USED))
     lines = [
-        (*((item["day"],) if by_day else ()), item["endpoint"], *(f"{item[field]:,}" for _, field in USED))
+        (*((item["day"],) if by_day else ()), item["endpoint"] or "-", *(f"{item[field]:,}" for _, field in USED))
         for item in found["items"]
     ]
     if len(lines) > 1:

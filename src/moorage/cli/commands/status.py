@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from moorage.cli import rows
+from moorage.cli import asides, rows
 from moorage.cli.failures import Interrupted
 from moorage.cli.layout import legible, wrapped
 from moorage.cli.output import plain, print_value, terminal_width
@@ -130,4 +130,4 @@ def _failure(failure: dict[str, Any]) -> str:
 
 
 def _fingerprint(value: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple((r.get("id"), r.get("version")) for r in value.get("replicas") or ())
+    return tuple((r.get("id"), r.get("version"), asides.routed(r)) for r in value.get("replicas") or ())

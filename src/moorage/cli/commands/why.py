@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from moorage.cli import asides
 from moorage.cli.session import Session, command, examples
 
 
@@ -31,7 +32,7 @@ def words(name: str, found: dict[str, Any]) -> str:
         lines.append(f"  rollout: {found['rollout']}")
     lines += _routes(found.get("routes") or ())
     lines += _unready(found.get("unready") or {})
-    lines += _aside(found.get("aside") or ())
+    lines += [f"  {line}" for line in asides.lines(found.get("aside") or ())]
     lines += _on_its_way(found.get("worker") or {})
     lines += _scaling(found.get("scaling") or {})
     queue = found.get("queue") or {}
@@ -83,44 +84,6 @@ def _unready(replica: dict[str, Any]) -> list[str]:
 
 _DOES = {"initing_docker_container": "starting", "pulling_docker_image": "fetching its image"}
 """The contract's words for what a replica does, where they would mislead: most replicas are no containers."""
-
-_ASIDE = {
-    "unreachable": "it cannot be reached",
-    "bad_answers": "it answers badly",
-    "another_model": "another model answers at its address",
-}
-_ANSWERED = {"reset": "no answer", "timeout": "no answer in time", "cut": "an answer that broke off"}
-"""and statuses as they are"""
-
-
-def _aside(replicas: Any) -> list[str]:
-    """Replicas that are ready, but get nothing from a gateway that met them otherwise."""
-    lines = []
-    for each in replicas:
-        bad = _bad(each)
-        if each["why"] == "kept_bad":
-            kept = "it is the only one" if each.get("of") == 1 else "half of the replicas must stay"
-            lines.append(f"  replica {each['replica']} {bad} (gateway {each['gateway']}); kept in use because {kept}")
-            continue
-        why, tried_in_s = _ASIDE.get(each["why"], each["why"]), each["tried_in_s"]
-        if each["why"] == "bad_answers" and each.get("bad"):
-            why = f"it {bad}"
-        again = (
-            "until the next routing table names it"
-            if tried_in_s is None
-            else f"tried again in {tried_in_s:.1f} s"
-            if tried_in_s
-            else "tried again by the next request"
-        )
-        lines.append(f"  replica {each['replica']} is put aside by gateway {each['gateway']}: {why}; {again}")
-    return lines
-
-
-def _bad(each: dict[str, Any]) -> str:
-    """How often it answered badly, and how the last time."""
-    count, answered = each.get("bad") or 0, each.get("answered")
-    times = f"{count} time{'' if count == 1 else 's'} in a row" if count else "in a row"
-    return f"answered badly {times}{f', last with {_ANSWERED.get(answered, answered)}' if answered else ''}"
 
 
 def _on_its_way(worker: dict[str, Any]) -> list[str]:

@@ -31,7 +31,7 @@ async def find_engine(engine: EngineName, sockets: Iterable[Path]) -> EngineApi 
             continue
         api = EngineApi(engine, socket)
         try:
-            await api.version()
+            await api.ping()
         except RunnerError:
             await api.aclose()
             continue

@@ -47,7 +47,7 @@ class ContainerHost:
     async def answers(self) -> bool:
         """Whether the engine is there now."""
         try:
-            await self._api.version()
+            await self._api.ping()
         except RunnerError:
             return False
         return True
