@@ -1,9 +1,9 @@
 /* The inner loops of the gateway: heads, chunks, the `model` of a body, usage of an answer, a direct send; and the
  * module, of which the access log's part is in lines.c and that of limits in spending.c.
  *
- * Here: the ordinary case of what heads.py, fields.py, framing.py, skim.py, rewriting.py and tokens.py do, found in one pass over the
- * bytes. Not here: any case that is malformed, rare or near a limit, any policy, any error. For those each function
- * answers None, and the caller asks the Python that stands beside it, which alone refuses and says why. So nothing can
+ * Here: the ordinary case of what heads.py, fields.py, framing.py, skim.py, rewriting.py and tokens.py do, found in
+ * one pass over the bytes. Not here: any case that is malformed, rare or near a limit, any policy, any error. For those
+ * each function answers None, and the caller asks the Python that stands beside it, which alone refuses and says why. So nothing can
  * be accepted here that Python would refuse, as long as each function accepts only what it fully understands; the
  * differential tests (tests/property/test_gateway_native_core.py) compare every answer.
  *
@@ -60,15 +60,36 @@ static void fill_classes(void) {
 static inline byte lower(byte c) { return c >= 'A' && c <= 'Z' ? (byte)(c | 0x20) : c; }
 static inline bool is_digit(byte c) { return c >= '0' && c <= '9'; }
 
-/* Whether the bytes begin with a word that is written in lower case, however they spell it. */
-static bool begins(const byte *at, const byte *end, const char *word) {
-    for (; *word; word++, at++)
-        if (at >= end || lower(*at) != (byte)*word)
-            return false;
-    return true;
+static inline uint64_t of_all(byte c) { return UINT64_MAX / 255 * c; }
+
+static inline uint64_t eight_at(const void *at) {
+    uint64_t eight;
+    memcpy(&eight, at, 8);
+    return eight;
 }
 
-static bool equals(const byte *at, const byte *end, const char *word) {
+/* Whether bytes are those of a word in lower case, however they spell it. Besides capitals only control characters pass
+ * for others, which no header has: of letters, digits, `-`, `.`, `/` and spaces all have the bit that is set here. */
+static inline bool spell(const byte *at, const char *word, size_t size) {
+    if (size < 8) {
+        for (size_t i = 0; i < size; i++)
+            if ((at[i] | 0x20) != (byte)word[i])
+                return false;
+        return true;
+    }
+    for (size_t i = 0; i + 8 < size; i += 8)
+        if ((eight_at(at + i) | of_all(0x20)) != eight_at(word + i))
+            return false;
+    return (eight_at(at + size - 8) | of_all(0x20)) == eight_at(word + size - 8);
+}
+
+/* Whether the bytes, of a head without control characters, begin with a word in lower case, however they spell it. */
+static inline bool begins(const byte *at, const byte *end, const char *word) {
+    size_t size = strlen(word);
+    return end - at >= (ptrdiff_t)size && spell(at, word, size);
+}
+
+static inline bool equals(const byte *at, const byte *end, const char *word) {
     return (size_t)(end - at) == strlen(word) && begins(at, end, word);
 }
 
@@ -100,17 +121,44 @@ static int64_t number(const byte **at, const byte *end, int most) {
     return p == from ? -1 : value;
 }
 
-static inline uint64_t of_all(byte c) { return UINT64_MAX / 255 * c; }
+/* Of eight bytes with this bit set each where one is not as wished: how many come before the first such one. */
+static inline int before_first(uint64_t marks) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return __builtin_ctzll(marks) / 8;
+#else
+    return __builtin_clzll(marks) / 8;
+#endif
+}
+
+/* Where a token ends; eight at a time while they are letters and dashes. */
+static const byte *after_token(const byte *at, const byte *end) {
+    for (; end - at >= 8; at += 8) {
+        uint64_t eight = eight_at(at), seven = eight & of_all(0x7f), small = seven | of_all(0x20);
+        uint64_t letters = (small + of_all(0x80 - 'a')) & ~(small + of_all(0x80 - 'z' - 1)); /* sums stay in a byte */
+        uint64_t dashes = ~((seven ^ of_all('-')) + of_all(0x7f));
+        uint64_t others = (~(letters | dashes) | eight) & of_all(0x80);
+        if (others) {
+            at += before_first(others);
+            break;
+        }
+    }
+    while (at < end && classes[*at] & IN_TOKEN)
+        at++;
+    return at;
+}
 
 /* Where the bytes end that a header's value may have; eight at a time while all of them are printable. */
 static const byte *after_value(const byte *at, const byte *end) {
     for (; end - at >= 8; at += 8) {
-        uint64_t eight, deletes;
-        memcpy(&eight, at, 8);
-        deletes = eight ^ of_all(0x7f);
-        /* a byte's high bit is set here if it is below 0x20, or 0x7f; wrongly so only above one that is */
-        if ((((eight - of_all(0x20)) & ~eight) | ((deletes - of_all(1)) & ~deletes)) & of_all(0x80))
+        uint64_t eight = eight_at(at), deletes = eight ^ of_all(0x7f);
+        /* a byte's high bit is set here if it is below 0x20, or 0x7f; wrongly so only next above one that is */
+        uint64_t others = (((eight - of_all(0x20)) & ~eight) | ((deletes - of_all(1)) & ~deletes)) & of_all(0x80);
+        if (others) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+            at += before_first(others);
+#endif
             break;
+        }
     }
     while (at < end && classes[*at] & IN_VALUE)
         at++;
@@ -219,8 +267,7 @@ typedef struct {
 /* One header line; false when it is not well formed (fields.py, _LINE). */
 static bool read_line(const byte *at, const byte *end, Line *line) {
     line->name = at;
-    while (at < end && classes[*at] & IN_TOKEN)
-        at++;
+    at = after_token(at, end);
     if (at == line->name || at >= end || *at != ':')
         return false;
     line->colon = at++;
@@ -240,7 +287,7 @@ static bool read_line(const byte *at, const byte *end, Line *line) {
 static Kind kind_of(const Line *line, bool answers) {
     size_t size = (size_t)(line->colon - line->name);
     for (int i = first_of_size[size <= NAME_SIZE_MAX ? size : 0]; NAMES[i].size == size; i++)
-        if (begins(line->name, line->colon, NAMES[i].name))
+        if (spell(line->name, NAMES[i].name, size))
             return answers ? NAMES[i].answered : NAMES[i].asked;
     return answers && begins(line->name, line->colon, "x-moorage-") ? STOPS : PLAIN;
 }
@@ -769,14 +816,16 @@ static PyObject *with_length(PyObject *head, long long difference) {
     PyErr_Clear(); /* one so long is told as -1 */
     if (length < 0 || length + difference < 0 || !find_length(begin, begin + PyBytes_GET_SIZE(lines), &from, &to))
         return NULL;
-    char digits[24];
-    int size = snprintf(digits, sizeof digits, "%lld", length + difference);
+    char digits[20], *first = digits + sizeof digits;
+    for (long long left = length + difference; left || first == digits + sizeof digits; left /= 10)
+        *--first = (char)('0' + left % 10);
+    Py_ssize_t size = digits + sizeof digits - first;
     Py_ssize_t count = PyTuple_GET_SIZE(head);
     PyObject *made = named((PyObject *)Py_TYPE(head), count);
     if (made == NULL)
         return NULL;
     for (Py_ssize_t i = 0; i < count; i++)
-        PyTuple_SET_ITEM(made, i, i == 1   ? spliced(lines, from, to, digits, size)
+        PyTuple_SET_ITEM(made, i, i == 1   ? spliced(lines, from, to, first, size)
                                   : i == 2 ? PyLong_FromLongLong(length + difference)
                                            : own_ref(PyTuple_GET_ITEM(head, i)));
     if (PyTuple_GET_ITEM(made, 1) == NULL || PyTuple_GET_ITEM(made, 2) == NULL)
@@ -791,7 +840,8 @@ static PyObject *renamed(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
     if (!counted(count, 3))
         return NULL;
     PyObject *head = args[0], *body = args[1], *model = args[2];
-    if (!PyTuple_Check(head) || PyTuple_CheckExact(head) || PyTuple_GET_SIZE(head) < 3 || !PyBytes_Check(PyTuple_GET_ITEM(head, 1)) ||
+    if (!PyTuple_Check(head) || PyTuple_CheckExact(head) || PyTuple_GET_SIZE(head) < 3 ||
+        !PyBytes_Check(PyTuple_GET_ITEM(head, 1)) ||
         !PyLong_Check(PyTuple_GET_ITEM(head, 2)) || !PyBytes_Check(body) || !PyUnicode_Check(model) ||
         !PyUnicode_IS_COMPACT_ASCII(model))
         Py_RETURN_NONE;
