@@ -71,9 +71,9 @@ class AccessLines:
             places = [number - begin for number in batch.numbers]
             made = self._lines(
                 batch,
-                [at_ms[place] for place in places],
-                tuple([addresses[place] for place in places]),
-                tuple([heads[place] for place in places]),
+                list(map(at_ms.__getitem__, places)),
+                tuple(map(addresses.__getitem__, places)),
+                tuple(map(heads.__getitem__, places)),
             )
             for place, line in zip(places, made, strict=True):
                 lines[place] = line

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from moorage.gateway.records import Batch
 
 WAIT_S: Final = 1.0
-BATCH_BYTES: Final = 64 * 1024
+BATCH_BYTES: Final = 256 * 1024
 """The thread is woken before its time is over when so much lies there."""
 _WAITING_MAX: Final = 20_000
 """Lines that wait for a disk that does not take them; more are lost."""

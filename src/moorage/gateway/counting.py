@@ -200,9 +200,7 @@ class Counts:
         groups = alike(columns[:_ALIKE])
         if groups:
             batches = [
-                self._counted(
-                    list(zip(*[fresh[place] for place in places], strict=True)), [begin + at for at in places]
-                )
+                self._counted(list(zip(*map(fresh.__getitem__, places), strict=True)), [begin + at for at in places])
                 for places in groups
             ]
         else:

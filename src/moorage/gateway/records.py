@@ -5,7 +5,7 @@ somebody asks for it; until then a request costs a place in some columns. Nothin
 to anything of the routing table but what it said. Filled by `counting`; read by `own` through it, by `access_lines`.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -136,13 +136,9 @@ class Batch(NamedTuple):
 def alike(columns: Sequence[tuple[Any, ...]]) -> list[list[int]]:
     """Places of rows that agree in all of these columns, one list for each kind; none where all rows do."""
     differing = [column for column in columns if column.count(column[0]) < len(column)]
-    places: dict[Any, list[int]] = {}
+    places: defaultdict[Any, list[int]] = defaultdict(list)
     for place, kind in enumerate(differing[0] if len(differing) == 1 else zip(*differing, strict=True)):
-        found = places.get(kind)
-        if found is None:
-            places[kind] = [place]
-        else:
-            found.append(place)
+        places[kind].append(place)
     return list(places.values())
 
 

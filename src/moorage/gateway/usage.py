@@ -154,8 +154,8 @@ class UsageCounts:
             tenant, binding, endpoint, status, outcome, _ = fresh[places[0]]
             route = endpoint.route
             name = route.name if binding is None else binding.spec.name
-            told = columns[_ALIKE]
-            self.count((tenant, route.namespace, name), status, outcome, [told[place] for place in places])
+            told = map(columns[_ALIKE].__getitem__, places)
+            self.count((tenant, route.namespace, name), status, outcome, list(told))
 
     def count(self, who: tuple[str, str, str], status: int, outcome: str, told: Sequence[Tokens | None]) -> None:
         """Requests of that key (its uid), in that namespace, that named that endpoint, ended alike.
