@@ -24,7 +24,7 @@ async def wait_for_the_next_event() -> None:
     await asyncio.sleep(0.05)
 
 
-async def let_others_start() -> None:
+async def wait_for_others() -> None:
     """Clients that left no core idle would only make the new processes late, not the switch to them harder."""
     await asyncio.sleep(0.005)
 
@@ -59,7 +59,7 @@ class Load:
             answer = await client.answer()
             self.counts["closing" if (answer.status, answer.body) == (200, b"ok") else f"bad {answer}"] += 1
             client.close()
-            await let_others_start()
+            await wait_for_others()
 
     async def keeping(self) -> None:
         """One connection for as long as the gateway lets it be."""
@@ -71,7 +71,7 @@ class Load:
                 answer = await client.answer()
                 self.counts["keeping" if (answer.status, answer.body) == (200, b"ok") else f"bad {answer}"] += 1
                 alive = answer.headers.get("connection") != "close"
-                await let_others_start()
+                await wait_for_others()
             self.counts["told to close"] += not alive
             client.close()
 
