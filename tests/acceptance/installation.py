@@ -1,6 +1,7 @@
 """One `moor up` in a temporary home: commands, requests through the gateway, pids of its parts, traffic that counts.
 
-Used by the acceptance tests only. Every wait is for a condition, bounded by `until`.
+Used by the acceptance tests only. Every wait is for a condition, bounded by `until`. Nothing here is TLS, and each
+client of httpx that may be told otherwise reads all authorities of the system first (a twentieth of a second).
 """
 
 import json
@@ -109,7 +110,7 @@ class Installation:
         """What the control API answers, without the start of a command: for whoever asks again and again."""
         known = json.loads((self.home / "client.json").read_text())
         headers = {"Authorization": f"Bearer {known['token']}"}
-        answer = httpx.get(f"{known['url']}/api/v1/{path}", headers=headers, timeout=PATIENCE_S)
+        answer = httpx.get(f"{known['url']}/api/v1/{path}", headers=headers, timeout=PATIENCE_S, verify=False)
         return answer.raise_for_status().json()
 
     def deployment(self, name: str) -> dict[str, Any]:
@@ -123,12 +124,14 @@ class Installation:
     def request(self, name: str, **more: Any) -> httpx.Response:
         """One chat completion through the gateway, on a connection of its own."""
         body = {"model": name, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, **more}
-        return httpx.post(f"http://127.0.0.1:{self.gateway}/v1/chat/completions", json=body, timeout=PATIENCE_S)
+        return httpx.post(
+            f"http://127.0.0.1:{self.gateway}/v1/chat/completions", json=body, timeout=PATIENCE_S, verify=False
+        )
 
     def server_pid(self, name: str) -> int:
         """Pid of the model server that answers now."""
         url = f"http://127.0.0.1:{self.gateway}/endpoints/{name}/stats"
-        return int(httpx.get(url, timeout=PATIENCE_S).json()["pid"])
+        return int(httpx.get(url, timeout=PATIENCE_S, verify=False).json()["pid"])
 
     def part_pid(self, module: str) -> int:
         """Pid of one part of this installation (`moorage.app.server`, `moorage.agent.main`, `moorage.gateway.main`)."""
@@ -191,7 +194,7 @@ class Traffic(threading.Thread):
 
     def run(self) -> None:
         """Ask until told to end."""
-        with httpx.Client(timeout=PATIENCE_S) as http:
+        with httpx.Client(timeout=PATIENCE_S, verify=False) as http:
             while not self._over.wait(self._rest_s):
                 try:
                     answer = http.post(self._url, json=self._body)

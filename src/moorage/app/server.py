@@ -142,13 +142,10 @@ async def build(config: ServerConfig) -> Graph:
     """The real graph over an opened (and migrated) store."""
     clock, ids = SystemClock(), RandomIds()
     store = await open_store(config.database_url, clock)
-    gateways = Gateways(store, clock, store.incarnation)
-    await gateways.load()
-    publisher = Publisher(store, clock, gateways, store.incarnation)
+    publisher = await _publisher(store, clock)
     leadership = Leadership(store, clock, owner=f"home:{config.home}")
-    publisher.usage = UsageIntake(store, clock)
     slices = publisher.slices = Slices(store, clock, leadership, publisher.limits)
-    http, direct = httpx.AsyncClient(timeout=5.0, verify=trusted()), httpx.AsyncClient(trust_env=False, limits=DIRECT)
+    http, direct = httpx.AsyncClient(timeout=5.0, verify=trusted()), _direct()
     relay = LogRelay(clock, lambda: ids.new("Operation"))
     execs = ExecRelay(store, clock, lambda: ids.new("Operation"))
     copies = DriveRelay(clock, lambda: ids.new("Operation"))
@@ -200,6 +197,20 @@ async def build(config: ServerConfig) -> Graph:
         gauges=lambda: {"gpu_ledger_violations": accounts.violations},
     )
     return Graph(store, publisher, leadership, loops, deps, direct)
+
+
+def _direct() -> httpx.AsyncClient:
+    """To replicas; that is never TLS, so no authorities are read for it."""
+    return httpx.AsyncClient(trust_env=False, limits=DIRECT, verify=False)
+
+
+async def _publisher(store: SqlStore, clock: SystemClock) -> Publisher:
+    """It knows the gateways that there were, and takes what they say of usage."""
+    gateways = Gateways(store, clock, store.incarnation)
+    await gateways.load()
+    publisher = Publisher(store, clock, gateways, store.incarnation)
+    publisher.usage = UsageIntake(store, clock)
+    return publisher
 
 
 def _observation(

@@ -26,7 +26,9 @@ async def plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 async def ask(plane: WholePlane, method: str, path: str, body: Any = None) -> Any:
     headers = {"Authorization": f"Bearer {TOKENS['admin']}"}
-    async with httpx.AsyncClient(base_url=f"{plane.url}/api/v1", headers=headers, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=f"{plane.url}/api/v1", headers=headers, trust_env=False, verify=False
+    ) as client:
         answer = await client.request(method, f"/namespaces/default/deployments/big{path}", json=body, timeout=60.0)
     assert answer.status_code < 300, answer.text
     return answer.json()
@@ -69,7 +71,7 @@ async def test_two_machines_serve_one_replica_and_a_killed_follower_has_it_repla
     leader, follower = await members(plane, first)
     assert {leader.machine_name, follower.machine_name} == {"left", "right"}
     assert (first.address, first.machine) == (leader.address, leader.machine)
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, verify=False) as client:
         met = (await client.get(f"http://{first.address}/members", timeout=60.0)).json()["met"]
     assert met == ["rank 1 of 2"]
     shown = (await ask(plane, "GET", "/replicas"))["items"]

@@ -41,7 +41,9 @@ async def plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirror: HubMirr
 
 async def ask(plane: WholePlane, method: str, path: str, body: Any = None) -> httpx.Response:
     headers = {"Authorization": f"Bearer {TOKENS['admin']}"}
-    async with httpx.AsyncClient(base_url=f"{plane.url}/api/v1", headers=headers, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=f"{plane.url}/api/v1", headers=headers, trust_env=False, verify=False
+    ) as client:
         return await client.request(method, path, json=body, timeout=60.0)
 
 
@@ -97,7 +99,7 @@ async def test_a_model_is_pinned_fetched_across_a_crash_of_the_agent_given_to_it
     replica = await plane.until(served, "its server is ready")
     ranges = [span for span in mirror.fetched("model.gguf") if span]
     assert ranges, "the second agent fetched what was missing only"
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, verify=False) as client:
         stats = (await client.get(f"http://{replica.address}/stats", timeout=30.0)).json()
     given = Path(stats["env"]["MOORAGE_TEST_MODEL"])
     assert given.is_file()

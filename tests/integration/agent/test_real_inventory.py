@@ -23,7 +23,7 @@ async def plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 async def asked(plane: WholePlane, what: str) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {TOKENS['admin']}"}
-    async with httpx.AsyncClient(trust_env=False, timeout=90.0, headers=headers) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=90.0, headers=headers) as http:
         answer = await http.get(f"{plane.url}/api/v1/{what}")
         answer.raise_for_status()
         found: dict[str, Any] = answer.json()

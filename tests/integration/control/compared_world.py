@@ -139,7 +139,7 @@ class Compared:
     def __init__(self, store: SqlStore) -> None:
         self.store = store
         self.clock = SystemClock()
-        self.http = httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
+        self.http = httpx.AsyncClient(trust_env=False, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
 
     @classmethod
     async def open(cls, folder: Path) -> "Compared":

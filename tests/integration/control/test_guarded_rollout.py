@@ -18,7 +18,9 @@ GUARD = {"ttft_percent": 1000, "latency_percent": 1000, "throughput_percent": 10
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[Plane]:
-    async with httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)) as http:
+    async with httpx.AsyncClient(
+        trust_env=False, verify=False, limits=httpx.Limits(max_keepalive_connections=0)
+    ) as http:
         opened = await Plane.open(tmp_path, SystemClock(), http=http)
         yield opened
         await opened.die()

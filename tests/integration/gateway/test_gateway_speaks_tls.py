@@ -191,7 +191,8 @@ async def test_a_client_that_agrees_on_tls_while_its_process_retires_is_served(
     tmp_path: Path, pair: Pair, server: ModelServer
 ) -> None:
     keep_table(tmp_path, server)
-    settings = {"tls_certificate": str(pair.certificate), "tls_key": str(pair.key)}
+    patient = {"tls_handshake_timeout_s": DEADLINE_S}  # a busy machine starts a process in no less than the usual ten
+    settings = {"tls_certificate": str(pair.certificate), "tls_key": str(pair.key), **patient}
 
     async def ask() -> None:
         client = await connect(gateway.port, pair.trusting())

@@ -307,12 +307,17 @@ class ModelRunner:
                 ports=LeasedPorts(tuple(settings.ports)),
                 engines=Engines(settings, self._clock, owner, self._hosts),
                 feed=Feed(settings.event_buffer),
-                http=httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_connections=None)),
-                probes=httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)),
+                http=_plain_client(httpx.Limits(max_connections=None)),
+                probes=_plain_client(httpx.Limits(max_keepalive_connections=0)),
                 home=home.absolute(),
                 owner=owner,
             )
         return self._parts
+
+
+def _plain_client(limits: httpx.Limits) -> httpx.AsyncClient:
+    """For what runs on this machine: no TLS, so the system's authorities are not read."""
+    return httpx.AsyncClient(trust_env=False, verify=False, limits=limits)
 
 
 def _settings(base: RunnerSettings, changed: Mapping[str, Any]) -> RunnerSettings:
