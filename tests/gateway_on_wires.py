@@ -112,7 +112,7 @@ class Wire:
         return _spare_socket() if name == "socket" else default
 
     def get_write_buffer_size(self) -> int:
-        return 1  # so that whatever is written comes by `write` (`moorage.gateway.sending`)
+        return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 

@@ -4,14 +4,14 @@ import json
 import socket
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.gateway import native, sending
+from moorage.gateway import native
 from moorage.gateway.fields import _KINDS, BadHead
 from moorage.gateway.framing import ChunkCounter, FramingError
 from moorage.gateway.heads import RequestHead, RequestLine, RequestReader, ResponseHead, ResponseReader
@@ -512,87 +512,6 @@ def test_an_answer_is_looked_at_by_its_ends_only(core: native.NativeCore, with_c
 @given(st.floats(allow_nan=False) | st.sampled_from(GAP_BOUNDS_S))
 def test_a_gap_has_the_same_place(value: float) -> None:
     assert the_core().place(GAP_BOUNDS_S, value) == bisect_left(GAP_BOUNDS_S, value)
-
-
-# --- sending ---------------------------------------------------------------------------------------------------------
-
-
-class Transport:
-    """Of a socket pair; what it is given is queued, and nothing of the queue is sent."""
-
-    def __init__(self, own: socket.socket, *, tls: bool = False) -> None:
-        self.own, self.tls, self.queued, self.closing = own, tls, b"", False
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def get_write_buffer_size(self) -> int:
-        return len(self.queued)
-
-    def get_extra_info(self, name: str) -> object:
-        return {"socket": self.own, "sslcontext": self.tls or None}[name]
-
-    def write(self, data: bytes) -> None:
-        self.queued += data
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    own, other = socket.socketpair()
-    with own, other:
-        own.setblocking(False)
-        other.settimeout(60)
-        yield own, other
-
-
-def test_bytes_are_sent_at_once_and_what_the_kernel_does_not_take_is_the_transports(
-    core: native.NativeCore, pair: tuple[socket.socket, socket.socket]
-) -> None:
-    own, other = pair
-    transport: Any = Transport(own)
-    with in_use(core):
-        descriptor = sending.descriptor_of(transport)
-        assert descriptor == own.fileno()
-        sending.write(transport, descriptor, b"first")
-        assert (other.recv(10), transport.queued) == (b"first", b"")
-        sending.write(transport, descriptor, b"")
-        big = bytes(range(256)) * 8192
-        sending.write(transport, descriptor, big)
-        taken = len(big) - len(transport.queued)
-        assert 0 < taken < len(big)
-        sending.write(transport, descriptor, b"last")  # behind what waits
-        assert transport.queued == big[taken:] + b"last"
-        got = b""
-        while len(got) < taken:
-            got += other.recv(65536)
-        assert got == big[:taken]
-
-
-def test_nothing_is_sent_past_a_queue_a_close_or_tls(
-    core: native.NativeCore, pair: tuple[socket.socket, socket.socket]
-) -> None:
-    own, other = pair
-    transport: Any = Transport(own)
-    with in_use(core):
-        descriptor = sending.descriptor_of(transport)
-        transport.queued = b"before "
-        sending.write(transport, descriptor, b"after")
-        assert transport.queued == b"before after"
-        transport.queued, transport.closing = b"", True
-        sending.write(transport, descriptor, b"late")
-        assert transport.queued == b"late"
-        tls: Any = Transport(own, tls=True)
-        sending.write(tls, sending.descriptor_of(tls), b"secret")
-        assert tls.queued == b"secret"
-        gone: Any = Transport(own)
-        other.close()
-        sending.write(gone, descriptor, b"to nobody")  # no signal, no error: its transport finds out
-        assert gone.queued == b"to nobody"
-    with in_use(None):
-        bare: Any = Transport(own)
-        assert sending.descriptor_of(bare) == sending.NO_DESCRIPTOR
-        sending.write(bare, descriptor, b"by Python")
-        assert bare.queued == b"by Python"
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------

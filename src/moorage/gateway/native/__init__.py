@@ -12,7 +12,6 @@ on its answering. `use` is called once, before the first connection; readers of 
 they are made.
 """
 
-import asyncio
 from collections.abc import Sequence, Set
 from typing import Any, Protocol, TypeVar
 
@@ -85,10 +84,6 @@ class NativeCore(Protocol):
 
     def place(self, bounds: tuple[float, ...], value: float, /) -> int:
         """`bisect_left`."""
-        ...
-
-    def send(self, transport: asyncio.WriteTransport, descriptor: int, data: bytes, /) -> int:
-        """How many bytes the kernel took at once; 0 where the transport has to write them (`sending`)."""
         ...
 
 

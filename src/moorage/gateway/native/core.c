@@ -1,11 +1,11 @@
-/* The inner loops of the gateway: heads, chunks, the `model` of a body, usage of an answer, a direct send; and the
+/* The inner loops of the gateway: heads, chunks, the `model` of a body, usage of an answer; and the
  * module, of which the access log's part is in lines.c and that of limits in spending.c.
  *
  * Here: the ordinary case of what heads.py, fields.py, framing.py, skim.py, rewriting.py and tokens.py do, found in
  * one pass over the bytes. Not here: any case that is malformed, rare or near a limit, any policy, any error. For those
- * each function answers None, and the caller asks the Python that stands beside it, which alone refuses and says why. So nothing can
- * be accepted here that Python would refuse, as long as each function accepts only what it fully understands; the
- * differential tests (tests/property/test_gateway_native_core.py) compare every answer.
+ * each function answers None, and the caller asks the Python that stands beside it, which alone refuses and says why. So
+ * nothing can be accepted here that Python would refuse, as long as each function accepts only what it fully
+ * understands; the differential tests (tests/property/test_gateway_native_core.py) compare every answer.
  *
  * Memory: nothing is kept between calls, but for tables that are filled once. Bytes are read by pointer and length,
  * never beyond `end`, and no buffer outlives its call. The global lock is held throughout: the calls take less time
@@ -27,7 +27,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "lines.h"
 #include "spending.h"
@@ -990,42 +989,6 @@ static PyObject *place(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(low);
 }
 
-/* --- sending ---------------------------------------------------------------------------------------------------- */
-
-static PyObject *is_closing, *get_write_buffer_size; /* names of methods */
-
-/* Whether a method without arguments answers something that is true; -1 with an error. */
-static int says(PyObject *object, PyObject *method) {
-    PyObject *answer = PyObject_CallMethodNoArgs(object, method);
-    int truth = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    return truth;
-}
-
-PyDoc_STRVAR(send_doc, "send(transport, descriptor, data) -> int\n\n"
-                       "How many bytes the kernel took; 0 where the transport has to write them.");
-
-static PyObject *send_now(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
-    if (!counted(count, 3))
-        return NULL;
-    long descriptor = PyLong_AsLong(args[1]);
-    if (descriptor == -1 && PyErr_Occurred())
-        return NULL;
-    if (descriptor < 0 || descriptor > INT_MAX || !PyBytes_Check(args[2]) || PyBytes_GET_SIZE(args[2]) == 0)
-        return PyLong_FromLong(0);
-    /* A transport that is closing may have closed the descriptor, and another connection may have got its number; what
-     * is queued comes before these bytes. */
-    int otherwise = says(args[0], is_closing);
-    if (otherwise == 0)
-        otherwise = says(args[0], get_write_buffer_size);
-    if (otherwise != 0)
-        return otherwise < 0 ? NULL : PyLong_FromLong(0);
-    /* A connection that broke is found by its transport, which is given what was not sent and tries again. */
-    ssize_t sent = send((int)descriptor, PyBytes_AS_STRING(args[2]), (size_t)PyBytes_GET_SIZE(args[2]),
-                        MSG_DONTWAIT | MSG_NOSIGNAL);
-    return PyLong_FromSsize_t(sent < 0 ? 0 : sent);
-}
-
 /* --- the module ------------------------------------------------------------------------------------------------- */
 
 #define FAST(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL
@@ -1040,18 +1003,13 @@ static PyMethodDef methods[] = {
     {"most_tokens", most_tokens, METH_O, most_tokens_doc},
     {"spelled", FAST(spelled), spelled_doc},
     {"place", FAST(place), place_doc},
-    {"send", FAST(send_now), send_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static int fill(PyObject *Py_UNUSED(module)) {
     fill_classes();
     fill_names();
-    if (is_closing == NULL)
-        is_closing = PyUnicode_InternFromString("is_closing");
-    if (get_write_buffer_size == NULL)
-        get_write_buffer_size = PyUnicode_InternFromString("get_write_buffer_size");
-    return is_closing == NULL || get_write_buffer_size == NULL ? -1 : 0;
+    return 0;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};
