@@ -109,6 +109,8 @@ class Batch(NamedTuple):
     outcomes: Sequence[str]
     """equal words, of which each may say why in its own way"""
     tokens: Sequence[Tokens | None]
+    told: tuple[Sequence[int], Sequence[int]] | None
+    """the same in columns, where each answer told both its numbers"""
     keys: Sequence[str]
     """names; empty where there was none"""
     retried: Sequence[int]
