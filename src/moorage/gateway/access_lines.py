@@ -17,7 +17,7 @@ from moorage.decide.serving.routes import TargetSpec
 from moorage.gateway import native
 from moorage.gateway.heads import RequestLine
 from moorage.gateway.outcomes import Refused
-from moorage.gateway.records import Batch
+from moorage.gateway.records import Batch, picked
 from moorage.gateway.tokens import Tokens
 
 _PATH_MAX: Final = 500
@@ -71,9 +71,9 @@ class AccessLines:
             places = [number - begin for number in batch.numbers]
             made = self._lines(
                 batch,
-                list(map(at_ms.__getitem__, places)),
-                tuple(map(addresses.__getitem__, places)),
-                tuple(map(heads.__getitem__, places)),
+                list(picked(at_ms, places)),
+                picked(addresses, places),
+                picked(heads, places),
             )
             for place, line in zip(places, made, strict=True):
                 lines[place] = line

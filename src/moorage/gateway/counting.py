@@ -15,7 +15,7 @@ from moorage.gateway.access_lines import address_of
 from moorage.gateway.access_log import AccessLog
 from moorage.gateway.heads import RequestLine
 from moorage.gateway.measures import Stats
-from moorage.gateway.records import Batch, Record, Ring, alike, running_record
+from moorage.gateway.records import Batch, Record, Ring, alike, picked, running_record
 from moorage.gateway.tokens import Stream, Tokens, columns_of, told_by_body
 from moorage.gateway.watching import compare
 
@@ -180,7 +180,7 @@ class Counts:
         groups = alike(columns[:_ALIKE])
         if groups:
             batches = [
-                self._counted(list(zip(*map(fresh.__getitem__, places), strict=True)), [begin + at for at in places])
+                self._counted(list(zip(*picked(fresh, places), strict=True)), [begin + at for at in places])
                 for places in groups
             ]
         else:
