@@ -1,6 +1,7 @@
 """Batches of requests that ended, as tests have them."""
 
 from moorage.gateway.records import Batch, Record
+from moorage.gateway.tokens import columns_of
 
 
 def batch_of(*records: Record, numbers: tuple[int, ...] = ()) -> Batch:
@@ -27,6 +28,7 @@ def batch_of(*records: Record, numbers: tuple[int, ...] = ()) -> Batch:
         bytes=tuple(record.bytes for record in records),
         outcomes=tuple(record.outcome for record in records),
         tokens=[record.tokens for record in records],
+        told=columns_of([record.tokens for record in records]),
         keys=tuple(record.key or "" for record in records),
         retried=tuple(record.retried for record in records),
     )

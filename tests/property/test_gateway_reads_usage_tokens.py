@@ -6,7 +6,7 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.gateway.tokens import GAP_BOUNDS_S, Stream, Tokens, tail_of, told_by_body
+from moorage.gateway.tokens import GAP_BOUNDS_S, Stream, Tokens, columns_of, sums_of, tail_of, told_by_body
 from tests.examples import examples
 
 DECOYS = [
@@ -166,3 +166,20 @@ def test_gaps_are_those_between_parts_that_hold_an_event() -> None:
     assert sum(gaps) == 3
     assert next(GAP_BOUNDS_S[at] for at, n in enumerate(gaps) if n) in (0.02, 0.03)
     assert (stream.first_at, stream.last_at) == (1.0, 1.06)
+
+
+known = st.none() | st.integers(0, 10**12)
+
+
+@given(st.lists(st.none() | st.builds(Tokens, known, known, st.booleans()), min_size=1))
+def test_sums_are_those_of_each_answer_and_columns_only_of_answers_that_told_both(told: list[Tokens | None]) -> None:
+    each = [tokens for tokens in told if tokens is not None]
+    assert sums_of(told) == (
+        sum(tokens.prompt or 0 for tokens in each),
+        sum(tokens.completion or 0 for tokens in each if not tokens.counted),
+        sum(tokens.completion or 0 for tokens in each if tokens.counted),
+    )
+    whole = all(t is not None and None not in t and not t.counted for t in told)
+    columns = ([t.prompt for t in each], [t.completion for t in each]) if whole else None
+    found = columns_of(told)
+    assert (None if found is None else tuple(map(list, found))) == columns

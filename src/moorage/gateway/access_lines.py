@@ -17,7 +17,7 @@ from moorage.decide.serving.routes import TargetSpec
 from moorage.gateway import native
 from moorage.gateway.heads import RequestLine
 from moorage.gateway.outcomes import Refused
-from moorage.gateway.records import Batch
+from moorage.gateway.records import Batch, picked
 from moorage.gateway.tokens import Tokens
 
 _PATH_MAX: Final = 500
@@ -71,9 +71,9 @@ class AccessLines:
             places = [number - begin for number in batch.numbers]
             made = self._lines(
                 batch,
-                list(map(at_ms.__getitem__, places)),
-                tuple(map(addresses.__getitem__, places)),
-                tuple(map(heads.__getitem__, places)),
+                list(picked(at_ms, places)),
+                picked(addresses, places),
+                picked(heads, places),
             )
             for place, line in zip(places, made, strict=True):
                 lines[place] = line
@@ -96,7 +96,7 @@ class AccessLines:
                 batch.bytes,
                 *self._named(batch.keys),
                 routes[0].last,
-                *_used(batch.tokens),
+                *_used(batch),
                 b"" if not any(batch.retried) else [b',"retried":%d' % each if each else b"" for each in batch.retried],
                 b',"outcome":"%b"' % batch.outcomes[0].encode(),
                 b"" if batch.outcomes[0] == "ok" else list(map(_why, batch.outcomes)),
@@ -216,15 +216,11 @@ def _durations(batch: Batch) -> list[Any]:
     return [*told, b',"total_ms":', total]
 
 
-def _used(told: Sequence[Tokens | None]) -> list[Any]:
+def _used(batch: Batch) -> list[Any]:
     """Tokens, as the answers told them or as they were counted."""
-    if all(told):
-        prompts, completions, counted = zip(*told, strict=True)
-        if None not in prompts and None not in completions and not any(counted):
-            return [b',"tokens":{"prompt":', prompts, b',"completion":', completions, b"}"]
-    elif told.count(None) == len(told):
-        return []
-    return [list(map(_tokens, told))]
+    if batch.told is not None:
+        return [b',"tokens":{"prompt":', batch.told[0], b',"completion":', batch.told[1], b"}"]
+    return [list(map(_tokens, batch.tokens))] if any(batch.tokens) else []
 
 
 def _tokens(tokens: Tokens | None) -> bytes:

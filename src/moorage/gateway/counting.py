@@ -16,8 +16,8 @@ from moorage.gateway.access_log import AccessLog
 from moorage.gateway.heads import OWN, RequestLine
 from moorage.gateway.measures import Stats
 from moorage.gateway.outcomes import Refused
-from moorage.gateway.records import Batch, Record, Ring, alike, running_record
-from moorage.gateway.tokens import Stream, Tokens, told_by_body
+from moorage.gateway.records import Batch, Record, Ring, alike, picked, running_record
+from moorage.gateway.tokens import Stream, Tokens, columns_of, told_by_body
 from moorage.gateway.watching import compare
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Counts:
         groups = alike(columns[:_ALIKE])
         if groups:
             batches = [
-                self._counted(list(zip(*map(fresh.__getitem__, places), strict=True)), [begin + at for at in places])
+                self._counted(list(zip(*picked(fresh, places), strict=True)), [begin + at for at in places])
                 for places in groups
             ]
         else:
@@ -228,19 +228,22 @@ class Counts:
         elif any(tails):
             each = zip(tokens, tails, fronts, strict=True)
             read = [told_by_body(tail, front) if tail else told for told, tail, front in each]
+        told = columns_of(read)
         name = named = ""
         if endpoint is not None:
             name = endpoint.route.name
             named = name if binding is None else binding.spec.name
             stats = self._of(binding, endpoint)
             stats.count(target, status, outcomes[0], queued_s, first_s, total_s)
-            stats.count_tokens(read)
+            stats.count_tokens(read, told)
             stats.bytes += sum(sizes)
             stats.retried += sum(retried)
         number = 0 if self._generation is None else self._generation.number
         spec = None if target is None else target.spec
         times = (None if endpoint is None else queued_s, first_s, total_s)
-        return Batch(numbers, named, name, number, spec, status, ids, *times, sizes, outcomes, read, keys, retried)
+        return Batch(
+            numbers, named, name, number, spec, status, ids, *times, sizes, outcomes, read, told, keys, retried
+        )
 
     # --- with each table -----------------------------------------------------------------------------------------
 

@@ -141,9 +141,9 @@ class Stats:
         elif status == 101:
             self.tunnels += number
 
-    def count_tokens(self, told: Sequence[Tokens | None]) -> None:
-        """What answers took and gave."""
-        prompt, completion, counted = sums_of(told)
+    def count_tokens(self, tokens: Sequence[Tokens | None], told: tuple[Sequence[int], Sequence[int]] | None) -> None:
+        """What answers took and gave; `told` as `tokens.columns_of` gives it."""
+        prompt, completion, counted = (sum(told[0]), sum(told[1]), 0) if told is not None else sums_of(tokens)
         self.prompt_tokens += prompt
         self.completion_tokens += completion
         self.counted_tokens += counted

@@ -7,6 +7,7 @@ to anything of the routing table but what it said. Filled by `counting`; read by
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from moorage.decide.serving.routes import Generation, TargetSpec
@@ -109,6 +110,8 @@ class Batch(NamedTuple):
     outcomes: Sequence[str]
     """equal words, of which each may say why in its own way"""
     tokens: Sequence[Tokens | None]
+    told: tuple[Sequence[int], Sequence[int]] | None
+    """the same in columns, where each answer told both its numbers"""
     keys: Sequence[str]
     """names; empty where there was none"""
     retried: Sequence[int]
@@ -140,6 +143,11 @@ def alike(columns: Sequence[tuple[Any, ...]]) -> list[list[int]]:
     for place, kind in enumerate(differing[0] if len(differing) == 1 else zip(*differing, strict=True)):
         places[kind].append(place)
     return list(places.values())
+
+
+def picked(column: Sequence[Any], places: list[int]) -> tuple[Any, ...]:
+    """What stands there."""
+    return (column[places[0]],) if len(places) == 1 else itemgetter(*places)(column)
 
 
 class Ring:

@@ -111,14 +111,25 @@ def _told_otherwise(tail: bytes, front: bytes) -> Tokens | None:
     return None
 
 
+def columns_of(told: Sequence[Tokens | None]) -> tuple[Sequence[int], Sequence[int]] | None:
+    """Those of prompts and those of completions, where each answer told both."""
+    if not all(told):
+        return None
+    prompts, completions, counted = zip(*told, strict=True)
+    if any(counted) or not ((all(prompts) or None not in prompts) and (all(completions) or None not in completions)):
+        return None
+    return prompts, completions
+
+
 def sums_of(told: Sequence[Tokens | None]) -> tuple[int, int, int]:
     """Tokens of prompts, those of completions as told, and those that were counted only."""
-    known = told if all(told) else [tokens for tokens in told if tokens is not None]
+    known = [tokens for tokens in told if tokens is not None]
     if not known:
         return 0, 0, 0
+    columns = columns_of(known)
+    if columns is not None:
+        return sum(columns[0]), sum(columns[1]), 0
     prompts, completions, counted = zip(*known, strict=True)
-    if all(prompts) and all(completions) and not any(counted):
-        return sum(prompts), sum(completions), 0
     prompt = sum([each or 0 for each in prompts])
     only = sum([each or 0 for each, only in zip(completions, counted, strict=True) if only])
     return prompt, sum([each or 0 for each in completions]) - only, only

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from moorage.domain.usage import day_of
-from moorage.gateway.records import alike
+from moorage.gateway.records import alike, picked
 from moorage.gateway.tokens import Tokens, sums_of
 from moorage.wire.routing import Usage
 
@@ -154,8 +154,8 @@ class UsageCounts:
             tenant, binding, endpoint, status, outcome, _ = fresh[places[0]]
             route = endpoint.route
             name = route.name if binding is None else binding.spec.name
-            told = map(columns[_ALIKE].__getitem__, places)
-            self.count((tenant, route.namespace, name), status, outcome, list(told))
+            told = picked(columns[_ALIKE], places)
+            self.count((tenant, route.namespace, name), status, outcome, told)
 
     def count(self, who: tuple[str, str, str], status: int, outcome: str, told: Sequence[Tokens | None]) -> None:
         """Requests of that key (its uid), in that namespace, that named that endpoint, ended alike.
