@@ -53,9 +53,10 @@ IDLE_CONNECTIONS, OPEN_STREAMS = 10_000, 1_000
 CHUNK_ROUNDS = 6
 MEASURES = ("equal", "varying", "few", "closing", "chunk", "turns", "paced", "memory")
 QUICK = ("equal", "closing", "chunk", "paced", "memory")
-SELDOM = {"haproxy": 4, "envoy": 4, "everything": 2, "accelerated-everything": 2, "litellm": 8}
+_MORE_ON = ("keyed", "accelerated-keyed", "everything", "accelerated-everything")
+SELDOM = {"haproxy": 4, "envoy": 4, **dict.fromkeys(_MORE_ON, 2), "litellm": 8}
 """Who takes part in every so manyth round."""
-LEFT_OUT = {"everything": {"few", "turns"}, "accelerated-everything": {"few", "turns"}, "litellm": {"few", "turns"}}
+LEFT_OUT = {name: {"few", "turns"} for name in (*_MORE_ON, "litellm")}
 OF_DIRECT = {"equal", "turns", "paced"}
 TOOLS = ("nginx", "wrk")
 INSTALL = "apt-get update -qq && apt-get install -y -qq --no-install-recommends nginx-light wrk"
@@ -200,7 +201,7 @@ def measure_memory(directory: Path, plan: Plan, stand: Stand, cores: Cores, resu
     directory.mkdir()
     measures = {"idle": (memory.idle_connections, plan.idle), "streaming": (memory.open_streams, plan.streams)}
     for name in plan.starters:
-        if name in ("direct", "litellm") or (plan.idle < IDLE_CONNECTIONS and "everything" in name):
+        if name in ("direct", "litellm") or (plan.idle < IDLE_CONNECTIONS and name in _MORE_ON):
             continue
         for measure, (take_it, count) in measures.items():
             place = directory / f"{name}-{measure}"

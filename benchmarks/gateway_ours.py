@@ -4,12 +4,16 @@ Each runs one worker process, as nginx does, from a routing table on its disk; t
 nothing newer. Rows:
 
     moorage       pure Python; one deployment for each upstream; no keys, no limits, no access log.
+    keyed         what most people have on: a key is required and shown, and has limits of requests, tokens and requests
+                  in flight; two replicas, of which the less busy one is taken; usage is read from answers.
     everything    the same with everything on: a key is required and shown, and has limits of requests and in flight;
                   the endpoint that is named has a limit of tokens, the namespace one of requests; it is bound to two
                   deployments 80 : 20, of two replicas each; `model` is written anew in each body; session affinity;
                   usage is read from answers; an access log. None of the limits is ever reached.
-    accelerated, accelerated-everything
+    accelerated, accelerated-keyed, accelerated-everything
                   the same with accelerators (`accelerators: require`).
+
+Routing by `model`, ids of requests, histograms by endpoint and replica, and the record of each request are in all rows.
 
 The settings are taken from the sources that are measured: a checkout that knows no accelerators has only the first two.
 """
@@ -35,6 +39,7 @@ class Variant:
     """One way to run it."""
 
     name: str
+    keyed: bool = False
     everything: bool = False
     accelerators: str = "off"
     source: Path = SOURCE
@@ -64,6 +69,8 @@ _VARIANTS = {
     for variant in (
         Variant("moorage"),
         Variant("accelerated", accelerators="require"),
+        Variant("keyed", keyed=True),
+        Variant("accelerated-keyed", keyed=True, accelerators="require"),
         Variant("everything", everything=True),
         Variant("accelerated-everything", everything=True, accelerators="require"),
     )
@@ -74,7 +81,9 @@ NAMES = tuple(_VARIANTS)
 def start(variant: Variant, directory: Path, port: int, stand: Stand) -> Peer:
     """Start it in a directory of its own."""
     directory.mkdir()
-    table = everything_table(stand) if variant.everything else plain_table(stand)
+    table = (
+        everything_table(stand) if variant.everything else keyed_table(stand) if variant.keyed else plain_table(stand)
+    )
     (directory / "routing-table.json").write_text(json.dumps(table))
     config: dict[str, object] = {
         "port": port,
@@ -95,7 +104,11 @@ def start(variant: Variant, directory: Path, port: int, stand: Stand) -> Peer:
     environment = {**os.environ, "PYTHONPATH": str(variant.source)}
     with (directory / "gateway.log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log, env=environment)
-    fields = {"Authorization": f"Bearer {_KEY}", _SESSION: "s-0"} if variant.everything else {}
+    fields = {}
+    if variant.keyed or variant.everything:
+        fields["Authorization"] = f"Bearer {_KEY}"
+    if variant.everything:
+        fields[_SESSION] = "s-0"
     return Peer(variant.name, port, process, stream_path="/endpoints/stream/v1/chat/completions", fields=fields)
 
 
@@ -108,6 +121,21 @@ def plain_table(stand: Stand) -> dict[str, object]:
     return {"incarnation": "bench", "number": 1, "endpoints": endpoints}
 
 
+def keyed_table(stand: Stand) -> dict[str, object]:
+    """The same with a key that has limits, and two replicas each."""
+    limits = {"requests_per_minute": LIMIT, "tokens_per_minute": LIMIT, "in_flight": LIMIT}
+    return {
+        "incarnation": "bench",
+        "number": 1,
+        "endpoints": [_deployment("bench", stand.fast, 2), _deployment("stream", stand.paced, 2)],
+        "access": {
+            "number": 1,
+            "keys": [_key(limits)],
+            "namespaces": [{"namespace": "default", "keys": "required"}],
+        },
+    }
+
+
 def everything_table(stand: Stand) -> dict[str, object]:
     """The same upstreams behind endpoints that people made, with keys and limits."""
     more = {"affinity": "session"}
@@ -116,14 +144,7 @@ def everything_table(stand: Stand) -> dict[str, object]:
         for name, port in (("bench", stand.fast), ("stream", stand.paced))
         for each in ("old", "new")
     ]
-    key = {
-        "uid": "key-1",
-        "name": "bench",
-        "namespace": "default",
-        "digest": hashlib.sha256(_KEY.encode()).hexdigest(),
-        "endpoints": ["bench", "stream"],
-        "limits": {"requests_per_minute": LIMIT, "in_flight": LIMIT},
-    }
+    key = _key({"requests_per_minute": LIMIT, "in_flight": LIMIT})
     rule = {"namespace": "default", "keys": "required", "limits": {"requests_per_minute": LIMIT}}
     return {
         "incarnation": "bench",
@@ -131,6 +152,19 @@ def everything_table(stand: Stand) -> dict[str, object]:
         "endpoints": endpoints,
         "bindings": [_binding("bench"), _binding("stream")],
         "access": {"number": 1, "keys": [key], "namespaces": [rule]},
+    }
+
+
+def _key(limits: dict[str, int]) -> dict[str, object]:
+    digest = hashlib.sha256(_KEY.encode()).hexdigest()
+    opens = ["bench", "stream"]
+    return {
+        "uid": "key-1",
+        "name": "bench",
+        "namespace": "default",
+        "digest": digest,
+        "endpoints": opens,
+        "limits": limits,
     }
 
 

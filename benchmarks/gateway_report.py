@@ -76,6 +76,8 @@ LATENCIES = (
 PREFIXES = {
     "moorage": "gateway",
     "accelerated": "gateway_accelerated",
+    "keyed": "gateway_keyed",
+    "accelerated-keyed": "gateway_accelerated_keyed",
     "everything": "gateway_everything",
     "accelerated-everything": "gateway_accelerated_everything",
 }
@@ -83,6 +85,8 @@ _TITLE, _WIDTH = 54, 13
 _HEADINGS = {
     "moorage": ("moorage", "pure"),
     "accelerated": ("moorage", "acceler."),
+    "keyed": ("pure,", "keyed"),
+    "accelerated-keyed": ("acceler.,", "keyed"),
     "everything": ("pure,", "all on"),
     "accelerated-everything": ("acceler.,", "all on"),
 }
