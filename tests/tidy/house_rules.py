@@ -41,6 +41,11 @@ class Source:
         return ast.parse(self.text, self.path)
 
     @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree, for those who ask about each node by itself."""
+        return tuple(ast.walk(self.tree))
+
+    @cached_property
     def lines(self) -> list[str]:
         """The text by lines."""
         return self.text.splitlines()
@@ -65,7 +70,7 @@ def pure_rooms_only_compute(source: Source) -> Iterator[Finding]:
     """`domain` and `decide` take values and return values."""
     if not source.under("src/moorage/domain", "src/moorage/decide"):
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
             yield Finding(node.lineno, "no async here: return a decision and let control, agent or gateway act on it")
         elif isinstance(node, ast.Call) and (instead := _impure(_dotted(node.func))):
@@ -86,7 +91,7 @@ def _impure(name: str) -> str | None:
 
 def no_swallowed_errors(source: Source) -> Iterator[Finding]:
     """Every handler names what it expects and does something about it."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler):
             if node.type is None:
                 yield Finding(node.lineno, "bare `except:`: name the errors that are expected here")
@@ -145,7 +150,7 @@ def files_and_functions_stay_small(source: Source) -> Iterator[Finding]:
         return
     if len(source.lines) > FILE_LINES_MAX:
         yield Finding(FILE_LINES_MAX, f"{len(source.lines)} lines, at most {FILE_LINES_MAX}: split it by subject")
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -174,7 +179,7 @@ def only_settings_read_the_environment(source: Source) -> Iterator[Finding]:
     """Everybody else gets values."""
     if not source.under("src") or source.path in ENVIRONMENT_READERS:
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Attribute | ast.Name) and _dotted(node) in {"os.environ", "os.getenv", "os.environb"}:
             yield Finding(node.lineno, f"`{_dotted(node)}`: add the setting to app/settings.py and take its value")
         elif isinstance(node, ast.ImportFrom) and node.module == "os":

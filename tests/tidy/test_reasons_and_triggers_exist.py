@@ -6,22 +6,22 @@ call in the source, so that none waits for its first bad day.
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
+
+from tree import python_sources
 
 from moorage.domain.catalogue import CATALOGUE
 from moorage.domain.lifecycles import TABLES
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "moorage"
 BY_ENUM = {table.states.__name__: table for table in TABLES.values()}
 
 
 def calls() -> Iterator[tuple[str, ast.Call, str]]:
     """Each call of the source: where it is, the call, and the last part of the name that is called."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for source in python_sources():
+        for node in source.nodes if source.under("src/moorage") else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
                 name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-                yield f"{path.relative_to(SOURCE)}:{node.lineno}", node, name
+                yield f"{source.path}:{node.lineno}", node, name
 
 
 def text_of(node: ast.AST) -> str | None:

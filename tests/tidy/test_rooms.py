@@ -38,7 +38,7 @@ EVERYBODY = {"_version"}
 def imported(source: Source) -> list[tuple[int, str]]:
     """Line and dotted name (without `moorage.`) of everything of Moorage that a file imports."""
     found: list[tuple[int, str]] = []
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             found += [(node.lineno, name.name) for name in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

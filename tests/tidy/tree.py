@@ -1,5 +1,6 @@
 """The project's own files, as git knows them (committed or new), for the tests of this folder."""
 
+import gc
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -26,5 +27,11 @@ def sources() -> tuple[Source, ...]:
 
 @cache
 def python_sources() -> tuple[Source, ...]:
-    """The Python files among them."""
-    return tuple(source for source in sources() if source.path.endswith(".py"))
+    """The Python files among them, parsed."""
+    found = tuple(source for source in sources() if source.path.endswith(".py"))
+    gc.disable()  # millions of nodes that stay to the end: it would walk them all again and again
+    for source in found:
+        assert source.nodes
+    gc.freeze()
+    gc.enable()
+    return found
