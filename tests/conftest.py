@@ -4,11 +4,12 @@ A test runs on any worker, beside any other. Those that use one expensive thing 
 installation) are a group, and a group runs one by one on one worker.
 """
 
+import gc
 import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -57,6 +58,17 @@ TOGETHER = (
     "tests/acceptance/",  # an installation for each module
     "tests/integration/runners/test_runner_documentation.py",  # the ports that the library has by default
 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay to the end, so the collector need not walk them, neither while they come nor after."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
