@@ -193,6 +193,7 @@ class Replica(Head):
     routed_why: Json | None
     ready_at: Time | None
     in_flight: int | None
+    put_aside: Json | None
     draining: Json | None
     ended_at: Time | None
     last_failure: Json | None
