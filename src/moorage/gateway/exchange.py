@@ -208,6 +208,9 @@ class Exchange(Link):
     def refuse(self, refusal: Refuse, outcome: str = "refused") -> None:
         """Answer an error, and stop whatever runs for the request."""
         body = answers.error_body(refusal.status, refusal.code, refusal.message)
+        if self.held and self.endpoint is not None:  # not the core's doing: its body was late, malformed or too large
+            self.held = False
+            self.hub.router.cancelled(self.endpoint, self)
         self._drop_upstream()
         self.status = refusal.status
         self._count(Refused(outcome, refusal.code, self.asked))

@@ -379,9 +379,10 @@ class ClientConnection(Intake):
             return
         self._pending.append(part)
         self._pending_bytes += len(part)
-        if self._pending_bytes > _HELD_BODY_BYTES_MAX and self._phase == BODY:
-            self.pause_body()
-            self.deadline = inf  # it is ours now that the client cannot send more
+        if self._phase == SENT or self._pending_bytes > _HELD_BODY_BYTES_MAX:
+            self.deadline = inf  # it is ours now that the client has sent all, or cannot send more
+            if self._phase == BODY:
+                self.pause_body()
 
     # --- the next request --------------------------------------------------------------------------------------------
 
