@@ -127,7 +127,7 @@ class ClientConnection(Intake):
         if name is None:
             return False
         way = hub.ways.known.get((credential, name))
-        if way is None or way.expires_at is not None:
+        if way is None or way.expiring is not None:
             way = hub.ways.of(credential, name)
             if way is None:
                 return False

@@ -94,7 +94,7 @@ class Hub:
             )
         self.limits = Limits(self)
         self.keys = Keys(time.time)
-        self.ways = Ways(self.router, self.keys, time.time)
+        self.ways = Ways(self.router, self.keys)
         self.keys.on_change = self.ways.forget
         self.usage = UsageCounts(time.time, self.time)
         self.own = OwnPaths(self, config.token)

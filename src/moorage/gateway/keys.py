@@ -75,7 +75,11 @@ class Keys:
             if len(self._known) >= REMEMBERED_MAX:
                 self._known.clear()
             self._known[credential] = rule
-        return None if rule.expires_at is not None and self._clock() >= rule.expires_at else rule
+        return None if self.is_over(rule) else rule
+
+    def is_over(self, rule: KeyRule) -> bool:
+        """Whether the key's time is over."""
+        return rule.expires_at is not None and self._clock() >= rule.expires_at
 
 
 def _nobody() -> None:

@@ -5,13 +5,13 @@ Here: the look-up, and when it is void. Not here: which requests may be sent on 
 none goes the long way, where each refusal is made. Owned by `hub`; emptied with each table and each change of keys.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from moorage.decide.serving.binding import BindingState
 from moorage.decide.serving.routes import EndpointState, Refuse
 from moorage.decide.serving.routing import Router
 from moorage.gateway.keys import Keys
+from moorage.wire.routing import KeyRule
 
 KNOWN_MAX: Final = 4096
 """Keys times names; random names and keys are not kept, since they lead nowhere."""
@@ -23,41 +23,27 @@ class Way:
     Args:
         endpoint: the deployment's own, where they name that.
         binding: the endpoint that people made, where they name one; it draws whose turn it is.
-        tenant: uid of the key; empty: none was shown and none is needed.
-        key_name: its name.
-        expires_at: when the key's time is over, seconds since the epoch.
+        rule: of the key; None: none was shown and none is needed.
     """
 
-    __slots__ = ("binding", "endpoint", "expires_at", "key_name", "tenant")
+    __slots__ = ("binding", "endpoint", "expiring", "key_name", "tenant")
 
-    def __init__(
-        self,
-        endpoint: EndpointState | None,
-        binding: BindingState | None,
-        tenant: str,
-        key_name: str,
-        expires_at: float | None,
-    ) -> None:
+    def __init__(self, endpoint: EndpointState | None, binding: BindingState | None, rule: KeyRule | None) -> None:
         self.endpoint = endpoint
         self.binding = binding
-        self.tenant = tenant
-        self.key_name = key_name
-        self.expires_at = expires_at
+        self.tenant, self.key_name = ("", "") if rule is None else (rule.uid, rule.name)
+        self.expiring = None if rule is None or rule.expires_at is None else rule
+        """the rule of a key whose time ends"""
 
 
 class Ways:
-    """The ways of one gateway process.
+    """The ways of one gateway process."""
 
-    Args:
-        clock: seconds since the epoch, for keys that expire.
-    """
+    __slots__ = ("_keys", "_router", "known")
 
-    __slots__ = ("_clock", "_keys", "_router", "known")
-
-    def __init__(self, router: Router, keys: Keys, clock: Callable[[], float]) -> None:
+    def __init__(self, router: Router, keys: Keys) -> None:
         self._router = router
         self._keys = keys
-        self._clock = clock
         self.known: dict[tuple[bytes, str], Way] = {}
         """by credential (empty: none) and name; `of` looks at the time of those that have one"""
 
@@ -66,8 +52,7 @@ class Ways:
         way = self.known.get((credential, name))
         if way is None:
             return self._learn(credential, name)
-        expires_at = way.expires_at
-        if expires_at is not None and self._clock() >= expires_at:
+        if way.expiring is not None and self._keys.is_over(way.expiring):
             del self.known[credential, name]
             return None
         return way
@@ -89,10 +74,7 @@ class Ways:
         rule = self._keys.admit(credential or None, namespace, called)
         if isinstance(rule, Refuse):
             return None
-        if rule is None:
-            way = Way(endpoint, binding, "", "", None)
-        else:
-            way = Way(endpoint, binding, rule.uid, rule.name, rule.expires_at)
+        way = Way(endpoint, binding, rule)
         if len(self.known) >= KNOWN_MAX:
             self.known.clear()
         self.known[credential, name] = way

@@ -64,7 +64,7 @@ def test_a_key_that_is_revoked_opens_nothing_by_the_way_that_it_went(world: Worl
 
 def test_a_key_opens_nothing_once_its_time_is_over(world: World) -> None:
     now = 1000.0
-    world.hub.keys._clock = world.hub.ways._clock = lambda: now
+    world.hub.keys._clock = lambda: now
     client = world.client()
     world.hub.keys.configure(access(expires_at=1010.0))
     assert [ask(client), ask(client)] == [200, 200]
