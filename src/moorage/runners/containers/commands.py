@@ -23,6 +23,8 @@ ASK_S, ASK_MAX_S = 0.02, 1.0
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 LAST_BYTES = 2048
 FIRST_SIZE_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+BEGINNING_S = 10.0
+"""how long an engine may take to tell the pid of a command whose output it passes on already"""
 
 
 class ContainerCommand:
@@ -41,7 +43,10 @@ class ContainerCommand:
         self._program = order.argv[0]
         self._last = b""
         """what was said last: an engine may tell there why a command was not executed"""
-        self._reading = asyncio.Lock()
+        self._begun = False
+        """whether the engine has told once that it runs"""
+        self._is_over = False
+        """whether its streams have ended, or its exit was told"""
 
     @staticmethod
     async def start(api: EngineApi, container: str, order: CommandOrder, clock: Clock) -> "ContainerCommand":
@@ -84,8 +89,12 @@ class ContainerCommand:
 
     async def read(self) -> tuple[int, bytes] | None:
         """See `Command`."""
-        if self._streams is None:
-            return None
+        piece = await self._next_piece() if self._streams is not None else None
+        self._is_over = self._is_over or piece is None
+        return piece
+
+    async def _next_piece(self) -> tuple[int, bytes] | None:
+        assert self._streams is not None
         reader = self._streams[0]
         try:
             if self._tty:
@@ -139,9 +148,8 @@ class ContainerCommand:
 
     async def signal(self, number: int) -> None:
         """See `Command`. Of a command in a container only the command itself can be reached."""
-        found = await self._inspect()
-        pid = int(found.get("Pid") or 0)
-        if not found.get("Running") or not pid:
+        pid = await self._pid()
+        if pid is None:
             return
         try:
             os.kill(pid, number)
@@ -150,14 +158,36 @@ class ContainerCommand:
         except ProcessLookupError:
             return  # it ended meanwhile
 
+    async def _pid(self) -> int | None:
+        """What the machine calls it; None once it has ended.
+
+        An engine passes on what a command says before it notes that the command runs, and as what: a signal would be
+        lost that is sent between the two, so its word that nothing runs counts only of a command that is known to have
+        begun, and for the rest it is asked again for `BEGINNING_S`.
+        """
+        pause, until = ASK_S, self._clock.monotonic() + BEGINNING_S
+        while self._failed is None:
+            found = await self._inspect()
+            pid = int(found.get("Pid") or 0)
+            self._begun = self._begun or bool(pid)
+            if found.get("Running") and pid:
+                return pid
+            if not found or self._begun or self._is_over or self._clock.monotonic() >= until:
+                return None
+            await self._clock.sleep(pause)
+            pause = min(pause * 2, ASK_MAX_S)
+        return None
+
     async def exit(self) -> CommandExit:
         """See `Command`. The engine closes the streams a moment before it knows the code."""
         pause = ASK_S
         while self._failed is None:
             found = await self._inspect()
             if not found:
+                self._is_over = True
                 return CommandExit(128 + signals.SIGKILL, "its container has ended")
             if not found.get("Running") and found.get("ExitCode") is not None:
+                self._is_over = True
                 return self._as_exit(int(found["ExitCode"]))
             await self._clock.sleep(pause)
             pause = min(pause * 2, ASK_MAX_S)
