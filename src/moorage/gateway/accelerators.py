@@ -60,6 +60,7 @@ MODULES: Final = (
             "shapes",
             "skim",
             "spending",
+            "straight",
             "switching",
             "tokens",
             "toplevel",

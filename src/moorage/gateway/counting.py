@@ -17,7 +17,7 @@ from moorage.gateway.heads import OWN, RequestLine
 from moorage.gateway.measures import Stats
 from moorage.gateway.outcomes import Refused
 from moorage.gateway.records import Batch, Record, Ring, alike, picked, running_record
-from moorage.gateway.tokens import Stream, Tokens, columns_of, told_by_body
+from moorage.gateway.tokens import LATER_BYTES_MAX, Stream, Tokens, columns_of, told_by_body
 from moorage.gateway.watching import compare
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _FRESH_MAX: Final = 128
 """Requests that ended and are counted later, together, which costs a tenth of counting each by itself."""
-_LATER_BYTES_MAX: Final = 8 * 1024
-"""Of an answer's end that may wait for that in memory."""
 _ALIKE: Final = 5
 """So many things come first of what is noted of a request, in which it may be like others."""
 _ENDED_AT: Final = 9
@@ -47,22 +45,22 @@ class Counts:
         "_asked",
         "_bound",
         "_fresh",
-        "_generation",
         "_number",
         "_ring",
         "_stats",
         "_time",
         "access",
+        "generation",
         "unrouted",
     )
 
     def __init__(self, time: Callable[[], float], records_max: int) -> None:
         self.unrouted = 0
         self.access: AccessLog | None = None
+        self.generation: Generation | None = None
+        """of the table by which requests end now: what ended before is settled when one is applied"""
         self._fresh: list[tuple[Any, ...]] = []
         """what is noted of requests that ended and are not counted yet"""
-        self._generation: Generation | None = None
-        """of the table by which those ended: what is fresh is settled before a table is applied"""
         self._number = 0
         """of the next request that is counted"""
         self._asked: list[tuple[str, RequestLine]] = []
@@ -119,8 +117,6 @@ class Counts:
         it is asked for: of one with a key or a limit.
         """
         fresh = self._fresh
-        if not fresh:
-            self._generation = client.hub.router.generation
         first_at = client.first_at
         tail = client.tail
         stream = client.stream
@@ -128,7 +124,7 @@ class Counts:
             first_at = stream.first_at or first_at
             client.tokens = stream.tokens()
             self._of(client.binding, endpoint).gaps_s += stream.last_at - stream.first_at
-        elif tail and (client.tenant or client.permit is not None or len(tail) > _LATER_BYTES_MAX):
+        elif tail and (client.tenant or client.permit is not None or len(tail) > LATER_BYTES_MAX):
             client.tokens = told_by_body(tail, client.front)
             tail = b""
         if target is not None and target.revision.comparison is not None:
@@ -158,6 +154,51 @@ class Counts:
         if len(fresh) >= _FRESH_MAX:
             self.settle()
 
+    def answered(  # noqa: PLR0917 - by place, which is quicker than by name
+        self,
+        client: "Exchange",
+        endpoint: EndpointState,
+        target: TargetState,
+        status: int,
+        body: bytes,
+        now: float,
+    ) -> None:
+        """A request was answered whole, in one piece that may wait: as `ended`, with outcome `ok`, in few steps. Where
+        something is asked of the client, its status and tokens are there.
+        """
+        tokens = None
+        tail = body
+        if client.tenant or client.permit is not None:
+            client.marked = True
+            client.status = status
+            client.tokens = tokens = told_by_body(body, body)
+            tail = b""
+        if self.access is not None:
+            self._asked.append((client.address or _address(client), client.head.line))
+        fresh = self._fresh
+        fresh.append(
+            (
+                client.binding,
+                endpoint,
+                target,
+                status,
+                "ok",
+                client.request_id,
+                client.started,
+                client.sent_at,
+                now,
+                now,
+                len(body),
+                tokens,
+                tail,
+                tail,
+                client.key_name,
+                client.retried,
+            )
+        )
+        if len(fresh) >= _FRESH_MAX:
+            self.settle()
+
     def refused(self, client: "Exchange", outcome: str) -> None:
         """A request ended before its endpoint was known."""
         now = self._time()
@@ -177,8 +218,6 @@ class Counts:
         self, client: "Exchange", line: RequestLine, status: int, outcome: str, times: tuple[float, float]
     ) -> None:
         self.unrouted += 1
-        if not self._fresh:
-            self._generation = client.hub.router.generation
         if self.access is not None:
             self._asked.append((client.address or _address(client), line))
         alike = (None, None, None, status, outcome)
@@ -238,7 +277,7 @@ class Counts:
             stats.count_tokens(read, told)
             stats.bytes += sum(sizes)
             stats.retried += sum(retried)
-        number = 0 if self._generation is None else self._generation.number
+        number = 0 if self.generation is None else self.generation.number
         spec = None if target is None else target.spec
         times = (None if endpoint is None else queued_s, first_s, total_s)
         return Batch(

@@ -11,15 +11,15 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from moorage.decide.serving.binding import BindingState
-from moorage.decide.serving.routes import EndpointState, Refuse, TargetState
+from moorage.decide.serving.routes import OK, EndpointState, Refuse, TargetState
 from moorage.gateway import answers
 from moorage.gateway.framing import ChunkCounter
 from moorage.gateway.heads import ResponseHead
 from moorage.gateway.link import Link
-from moorage.gateway.outcomes import Refused
+from moorage.gateway.outcomes import SERVER_ERRORS, Refused
 from moorage.gateway.phases import BODY, IDLE, LINGER, SENT, TUNNEL
 from moorage.gateway.spending import Permit
-from moorage.gateway.tokens import Stream, Tokens, tail_of
+from moorage.gateway.tokens import LATER_BYTES_MAX, Stream, Tokens, tail_of
 from moorage.gateway.watching import StreamWatch, watch_of
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Exchange(Link):
         "held_until",
         "keeps",
         "key_name",
+        "marked",
         "permit",
         "rate_lines",
         "request_id",
@@ -98,6 +99,8 @@ class Exchange(Link):
         self.status = 0
         self.sent_bytes = 0
         self.sent_at = 0.0
+        self.marked = False
+        """whether the request left more on this connection than one does that went straight to its replica"""
         self._out_payload: list[bytes] | None = None
         self._closes = False
         self._unframed = False
@@ -161,30 +164,53 @@ class Exchange(Link):
         self.transport.write(data)
 
     def answered(self, status: int, lines: bytes, label: bytes, body: bytes, now: float) -> None:
-        """The whole answer came in one piece, no stream and not to HEAD: as `respond` and `response_done`.
+        """The whole answer to a whole request came in one piece, no stream and not to HEAD: as `respond` and
+        `response_done`, and where there is no more to it than that, as `Hub.finished` and `_end`, in few steps.
 
         Args:
             lines: its head, up to its last line.
             label: header lines that name the replica.
         """
-        self.upstream = None
-        self.status = status
-        self.first_at = now
-        self.front = self.tail = body
-        self.sent_bytes = len(body)
         hub = self.hub
         # as `_last` says it
-        closes = self._phase == BODY or not self.keeps or hub.draining or (self._half_closed and not self._buffer)
+        closes = not self.keeps or hub.draining or (self._half_closed and not self._buffer)
         end = b"\r\nConnection: close\r\n\r\n" if closes else b"\r\n\r\n"
         self.transport.write(b"".join((lines, label, self.rate_lines, b"X-Request-Id: ", self.request_id, end, body)))
+        self.upstream = None
         endpoint, target = self.endpoint, self.target
         assert endpoint is not None
-        if self.copy is None:
-            self.endpoint = self.target = None
-            hub.finished(self, endpoint, target, "ok", now)
-        else:
+        assert target is not None
+        if (
+            status >= SERVER_ERRORS
+            or self.copy is not None
+            or target.revision.comparison is not None
+            or endpoint.leaving
+            or len(body) > LATER_BYTES_MAX
+        ):
+            self.status = status
+            self.first_at = now
+            self.front = self.tail = body
+            self.sent_bytes = len(body)
             self._count("ok", now)
-        self._end(closes)
+            self._end(closes)
+            return
+        self.endpoint = self.target = None
+        tenant = self.tenant
+        hub.counts.answered(self, endpoint, target, status, body, now)
+        if tenant:
+            hub.usage.ended(self, endpoint, "ok")
+        if self.permit is not None:
+            hub.limits.ended(self, self.permit, "ok", sent=True)
+        releases = hub.router.done(endpoint, target, now, OK, self.sent_at, tenant)
+        if releases:
+            hub.carry_out(releases)
+        if closes or self.marked or self._reading_paused:
+            self._end(closes)
+            return
+        self._phase = IDLE
+        self.deadline = hub.rest_until
+        if self._buffer:
+            hub.loop.call_soon(self._next)
 
     def response_done(self) -> None:
         """The answer ended as it should."""
@@ -310,6 +336,7 @@ class Exchange(Link):
         self.stream = self.tokens = self.binding = None
         self.retried = 0
         self._out_payload = self._kept = None
+        self.marked = False
         if self._reading_paused:
             self.resume_body()
         if self._buffer:

@@ -17,17 +17,12 @@ from typing import TYPE_CHECKING, Final, cast
 from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse, Serve, TargetState
 from moorage.gateway import answers, comments
 from moorage.gateway.fields import BadHead
-from moorage.gateway.heads import MODEL, RequestHead, RequestLine
-from moorage.gateway.intake import Intake
 from moorage.gateway.mirror import Copy
 from moorage.gateway.phases import BODY, CLOSED, IDLE, SENT
-from moorage.gateway.rewriting import renamed
-from moorage.gateway.shapes import Asks
-from moorage.gateway.skim import sole_model
+from moorage.gateway.straight import Straight
 from moorage.gateway.toplevel import affinity_of
 
 if TYPE_CHECKING:
-    from moorage.gateway.hub import Hub
     from moorage.gateway.limits import Limits
     from moorage.gateway.upstream import UpstreamConnection
 
@@ -40,15 +35,10 @@ _IDEMPOTENT: Final = frozenset(("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRAC
 """RFC 9110, 9.2.2: twice is as good as once."""
 
 
-class ClientConnection(Intake):
+class ClientConnection(Straight):
     """One client connection."""
 
-    __slots__ = ("_tail",)
-
-    def __init__(self, hub: "Hub") -> None:
-        super().__init__(hub)
-        self._tail = b"X-Request-Id: "
-        """header lines that each request on this connection gets from us, up to the request's id"""
+    __slots__ = ()
 
     # --- asyncio.Protocol ----------------------------------------------------------------------------------------
 
@@ -62,12 +52,36 @@ class ClientConnection(Intake):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a head, of a body, or of a request after this one."""
-        phase = self._phase
-        if phase == IDLE:
-            self._take(self._buffer + data if self._buffer else data)
-        elif phase == BODY:
+        if self._phase != IDLE:
+            self._take_more(data)
+            return
+        before = self._buffer
+        if before:
+            data = before + data
+            self._buffer = b""
+        if data[0] < 32:
+            data = data.lstrip(b"\r\n")
+        hub = self.hub
+        end = data.find(b"\r\n\r\n") + 4
+        if end == 3:
+            self._partial_head(data, first=not before)
+            return
+        try:
+            if end > hub.head_bytes_max:
+                raise BadHead(431, "the request's head is too large")
+            self.head = head = hub.requests.read(data[:end])
+        except BadHead as error:
+            self._refuse_head(error)
+            return
+        if not self._goes_straight(head, data, end):
+            self.marked = True
+            self.deadline = inf
+            self._dispatch(head, self._body_begins(head, data, end))
+
+    def _take_more(self, data: bytes) -> None:
+        if self._phase == BODY:
             self._take_body(data)
-        elif phase == SENT:
+        elif self._phase == SENT:
             self._buffer += data
             if len(self._buffer) > _PIPELINED_BYTES_MAX:
                 self.pause_body()
@@ -85,113 +99,14 @@ class ClientConnection(Intake):
 
     # --- 1 head --------------------------------------------------------------------------------------------------
 
-    def _take(self, data: bytes) -> None:
-        if data[0] < 32:
-            data = data.lstrip(b"\r\n")
-        hub = self.hub
-        end = data.find(b"\r\n\r\n") + 4
-        if end == 3:
-            self._partial_head(data)
-            return
-        try:
-            if end > hub.config.head_bytes_max:
-                raise BadHead(431, "the request's head is too large")
-            head = hub.requests.read(data[:end])
-        except BadHead as error:
-            self._refuse_head(error)
-            return
-        self._buffer = b""
-        self.head = head
-        line, _, length, self.keeps, _, request_id, revision, asks, _ = head
-        self.request_id = request_id or hub.next_id()
-        self.started = hub.time()
-        usual = length == len(data) - end and length and revision is None
-        if not usual or not self._usual(head, line, asks, data[end:]):
-            self.deadline = inf
-            self._dispatch(head, self._body_begins(head, data, end))
-
-    def _usual(self, head: RequestHead, line: RequestLine, asks: Asks | None, body: bytes) -> bool:
-        """The usual request, in few steps: its body came whole and names an endpoint that its key, or none, opens.
-        False where it is another, of which nothing is known yet.
-        """
-        hub = self.hub
-        method, _, kind, forwards, _ = line
-        if kind != MODEL or method != "POST" or len(body) > hub.usual_bytes_max:
-            return False
-        credential = b""
-        if asks is not None:
-            endpoint, form, upgrade, credential = asks
-            if endpoint or form or upgrade:
-                return False
-        name = sole_model(body)
-        if name is None:
-            return False
-        way = hub.ways.known.get((credential, name))
-        if way is None or way.expiring is not None:
-            way = hub.ways.of(credential, name)
-            if way is None:
-                return False
-        self._phase = SENT
-        self._counter = self._finder = None
-        self._forward = forwards[0].line
-        self.tenant = way.tenant
-        self.key_name = way.key_name
-        if way.endpoint is not None:
-            self._by_way(way.endpoint, name, head, body)
-            return True
-        self.binding = binding = way.binding
-        assert binding is not None
-        drawn = binding.draw()
-        if type(drawn) is Refuse:
-            self.asked = name
-            self.refuse(drawn)
-        else:
-            assert isinstance(drawn, EndpointState)
-            self._by_way(drawn, name, head, body)
-        return True
-
-    def _by_way(self, endpoint: EndpointState, name: str, head: RequestHead, body: bytes) -> None:
-        """The rest of it: `_decide`, `act` and `attach` in one."""
-        hub = self.hub
-        called = endpoint.called
-        if called is not None and name not in called:
-            assert endpoint.route.model is not None
-            head, body = renamed(head, body, endpoint.route.model)
-            self.head = head
-        self.endpoint = endpoint
-        started = self.started
-        settings = endpoint.route.limits
-        rule = settings.affinity
-        self.affinity = affinity = None if rule == "none" else affinity_of(rule, head, body)
-        self.held_until = started + settings.queue_timeout_s
-        if not hub.limits.active or self._within(hub.limits, endpoint, body):
-            decision = hub.router.arrive(endpoint, self, started, None, self.tenant, affinity, self.bound)
-            if type(decision) is Serve and decision.copy is None and endpoint.plain:
-                connection = hub.idle(decision.target, started)
-                if connection is not None:
-                    self.target = decision.target
-                    self.upstream = connection
-                    self.sent_at = started
-                    self._stall_s = stall_s = settings.first_byte_timeout_s
-                    self.deadline = hub.tick + stall_s
-                    parts = (self._forward, head.lines, self._tail, self.request_id, b"\r\n\r\n", body)
-                    connection.begin(self, b"".join(parts), self)
-                    if self._writing_paused:
-                        connection.pause()
-                    return
-            self._pending = [body]
-            self._pending_bytes = len(body)
-            self.deadline = inf
-            self.act(decision)
-
-    def _partial_head(self, data: bytes) -> None:
+    def _partial_head(self, data: bytes, *, first: bool) -> None:
         if self._half_closed:
             self._close()  # the rest of it will not come
             return
         if data[:1] == _TLS_HELLO:  # its client waits for ours, and would until the head is late
             self._refuse_head(BadHead(400, "TLS came where this port speaks plain HTTP: use http://"))
             return
-        if not self._buffer and data:
+        if first and data:
             # Set once a head: a client that sends a byte now and then does not prolong it.
             self.deadline = self.hub.tick + self.hub.config.head_timeout_s
         self._buffer = data
@@ -323,7 +238,7 @@ class ClientConnection(Intake):
         upstream.begin(
             self if self.voice is None else self.voice,
             b"".join((self._forward, self.head.lines, self._tail, self.request_id, b"\r\n\r\n", *pending)),
-            self if self.voice is None and self.head.line.method != "HEAD" else None,
+            self if self.voice is None and self._phase == SENT and self.head.line.method != "HEAD" else None,
         )
         endpoint = self.endpoint
         # most are a POST that is not repeated, which costs no call
@@ -390,7 +305,7 @@ class ClientConnection(Intake):
         """Go on with a request that came while the one before it was answered."""
         if self._phase == IDLE and self._buffer:
             data, self._buffer = self._buffer, b""
-            self._take(data)
+            self.data_received(data)
             if self._half_closed and self._phase == BODY:
                 self.transport.close()  # the rest of it will not come
 

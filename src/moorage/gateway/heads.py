@@ -43,13 +43,17 @@ class Forward(NamedTuple):
 
 
 class RequestLine(NamedTuple):
-    """A request line. `path` is without its query."""
+    """A request line. `path` is without its query.
+
+    `usual`: where it is a POST that names its endpoint in the body, the line that goes on; else empty.
+    """
 
     method: str
     path: str
     kind: int
     forwards: tuple[Forward, ...]
     http10: bool
+    usual: bytes = b""
 
 
 class RequestHead(NamedTuple):
@@ -247,7 +251,8 @@ def _request_line(first: bytes) -> RequestLine:
     target = _origin_form(url)
     kind, forwards = _forwards(method, target)
     path = target.partition(b"?")[0].decode("latin-1")
-    return RequestLine(method.decode("ascii"), path, kind, forwards, version == b"1.0")
+    usual = forwards[0].line if kind == MODEL and method == b"POST" else b""
+    return RequestLine(method.decode("ascii"), path, kind, forwards, version == b"1.0", usual)
 
 
 def _origin_form(url: bytes) -> bytes:

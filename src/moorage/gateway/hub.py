@@ -7,6 +7,7 @@ decisions themselves, HTTP. Built by `main`; used by connections and by the cont
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 SWEEP_S = 1.0
 
-
-_SERVER_ERRORS = 500
 _BAD = (FAILED, SERVER_ERROR)
 
 
@@ -82,6 +81,7 @@ class Hub:
         """when the deadlines were looked at last; those that begin before the next look are counted from it"""
         self.rest_until = self.tick + config.keepalive_s
         self.upstream_idle_s = config.upstream_idle_s
+        self.head_bytes_max = config.head_bytes_max
         self.usual_bytes_max = min(WHOLE_BODY_BYTES_MAX, config.body_bytes_max)
         self.log = log
         self.router = Router(seed, self.tick)
@@ -110,16 +110,15 @@ class Hub:
         self._responses = ResponseReader()
         self._pools: dict[TargetState, Pool] = {}
         self._connecting: set[asyncio.Task[None]] = set()
-        self._id_form = id_prefix.replace("%", "%%").encode("ascii") + b"-%x"
-        self._ids = 0
+        self.id_form = id_prefix.replace("%", "%%").encode("ascii") + b"-%x"
+        self.id_numbers = count(1)
         self._sweeper: asyncio.TimerHandle | None = None
 
     # --- called by connections -----------------------------------------------------------------------------------
 
     def next_id(self) -> bytes:
         """A request id, unique over the fleet."""
-        self._ids += 1
-        return self._id_form % self._ids
+        return self.id_form % next(self.id_numbers)
 
     def demand(self) -> None:
         """An endpoint that had nothing waiting has something now."""
@@ -218,7 +217,7 @@ class Hub:
         if permit is not None:
             self.limits.ended(client, permit, outcome, sent=target is not None)
         if target is not None:
-            if outcome == "ok" and client.status < _SERVER_ERRORS:
+            if outcome == "ok" and client.status < outcomes.SERVER_ERRORS:
                 releases = self.router.done(endpoint, target, now, OK, client.sent_at, client.tenant)
             else:
                 releases = self._ended_badly(client, endpoint, target, outcome, now)
@@ -252,6 +251,7 @@ class Hub:
         releases = self.router.apply(generation, routes, self.time(), bindings)
         if releases is None:
             return False
+        self.counts.generation = generation
         self.ways.forget()
         listed = {target for endpoint in self.router.endpoints() for target in endpoint.targets}
         for target in [target for target in self._pools if target not in listed]:

@@ -11,6 +11,8 @@ from moorage.decide.serving.routes import FAILED, NEUTRAL, SERVER_ERROR
 
 MODEL_CHARS_MAX: Final = 200
 """Of a name that a client asked for."""
+SERVER_ERRORS: Final = 500
+"""The first of the statuses that say so."""
 _UNWELL: Final = (502, 503, 504)
 _TIMED_OUT: Final = 504
 

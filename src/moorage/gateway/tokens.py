@@ -17,6 +17,9 @@ from typing import Final, NamedTuple
 
 from moorage.gateway import native
 
+LATER_BYTES_MAX: Final = 8 * 1024
+"""Of an answer's end that may wait in memory until it is looked at."""
+
 TAIL_BYTES: Final = 4096
 """Of an answer's end that is looked at; usage and what servers write after it is some hundred bytes."""
 

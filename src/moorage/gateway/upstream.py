@@ -82,7 +82,8 @@ class Pool:
         idle = self.idle
         while idle:
             connection = idle.pop()
-            if now - connection.idle_since < _PEEK_AFTER_S:  # as `usable`, of a connection that is in use all the time
+            # first as `usable` says it of a connection that is in use all the time
+            if now - connection.idle_since < _PEEK_AFTER_S:
                 if not connection.lost and not connection.transport.is_closing():
                     return connection
             elif connection.usable(now, idle_s_max):
@@ -140,7 +141,7 @@ class UpstreamConnection:
         self.pool = pool
         self.client: Receiver | None = None
         self._own: Exchange | None = None
-        """the same, where it is a client's own connection that is told of a whole answer in one word"""
+        """the same, until the first bytes of its answer, where it is told of an answer in one piece in one word"""
         self.idle_since = 0.0
         self.lost = False
         self.transport: asyncio.Transport
@@ -173,12 +174,10 @@ class UpstreamConnection:
         """Send a request's head with what is there of its body.
 
         Args:
-            own: the client, where it takes a whole answer in one piece, by `answered`.
+            own: the client, where it takes an answer in one piece by `answered`. The request is all there.
         """
         self.client = client
         self._own = own
-        self._in_head = True
-        self._interims = 0
         self.transport.write(request)
 
     def pause(self) -> None:
@@ -195,7 +194,7 @@ class UpstreamConnection:
 
     def abandon(self) -> None:
         """The client is gone: cancel at once, whatever the replica is doing."""
-        self.client = None
+        self.client = self._own = None
         self.transport.abort()
 
     def discard(self) -> None:
@@ -210,6 +209,39 @@ class UpstreamConnection:
 
     def data_received(self, data: bytes) -> None:
         """Bytes of an answer, or bytes that nobody asked for."""
+        own = self._own
+        if own is not None:
+            self._own = None
+            end = data.find(b"\r\n\r\n") + 4
+            if end != 3 and self._is_whole(own, data, end):
+                return
+        self._received(data)
+
+    def _is_whole(self, own: "Exchange", data: bytes, end: int) -> bool:
+        """An answer that came whole, with nothing after it, in few steps. False where it is another: of that nothing is
+        known yet.
+        """
+        try:
+            status, lines, length, keep_alive, _, events = self._responses.read(data[:end])
+        except BadHead:
+            return False
+        if length != len(data) - end or status < 200 or events:
+            return False
+        # Free the connection before the next request may need it.
+        self.client = None
+        if self._paused:
+            self.unpause()
+        now = own.hub.time()
+        pool = self.pool
+        if keep_alive and not pool.retired:
+            self.idle_since = now
+            pool.idle.append(self)
+        else:
+            self.transport.close()
+        own.answered(status, lines, pool.label, data[end:], now)
+        return True
+
+    def _received(self, data: bytes) -> None:
         client = self.client
         if client is None:
             self.transport.abort()
@@ -245,7 +277,7 @@ class UpstreamConnection:
             if self in self.pool.idle:
                 self.pool.idle.remove(self)
             return
-        self.client = None
+        self.client = self._own = None
         if not self._in_head and self._left == _UNTIL_CLOSE and exc is None:
             client.response_done()
         else:
@@ -278,23 +310,6 @@ class UpstreamConnection:
         except BadHead:
             self._fail(client)
             return
-        own = self._own
-        if own is not None:
-            status, lines, length, keep_alive, _, events = head
-            if length == len(data) - end and status >= 200 and not events:
-                # It came whole, and nothing after it: free the connection before the next request may need it.
-                self.client = self._own = None
-                if self._paused:
-                    self.unpause()
-                now = own.hub.time()
-                pool = self.pool
-                if keep_alive and own.request_sent and not pool.retired:
-                    self.idle_since = now
-                    pool.idle.append(self)
-                else:
-                    self.transport.close()
-                own.answered(status, lines, pool.label, data[end:], now)
-                return
         if client.head.line.method == "HEAD":
             head = head.bodiless()
         if head.status < 200:
@@ -353,7 +368,9 @@ class UpstreamConnection:
 
     def _finish(self, client: Receiver, *, clean: bool) -> None:
         """The answer ended. Bytes after it make the connection unfit, since nobody asked for them."""
-        self.client = self._own = None
+        self.client = None
+        self._in_head = True
+        self._interims = 0
         self.unpause()
         if clean and self._keep_alive and client.request_sent and not self.transport.is_closing():
             self.pool.give(self, client.hub.time())
@@ -362,7 +379,7 @@ class UpstreamConnection:
         client.response_done()
 
     def _fail(self, client: Receiver) -> None:
-        self.client = None
+        self.client = self._own = None
         self.idle_since = 0.0
         self.transport.abort()
         client.upstream_failed()

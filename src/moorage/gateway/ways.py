@@ -21,14 +21,19 @@ class Way:
     """Where they lead, and whose they are.
 
     Args:
+        name: that they name.
         endpoint: the deployment's own, where they name that.
         binding: the endpoint that people made, where they name one; it draws whose turn it is.
         rule: of the key; None: none was shown and none is needed.
     """
 
-    __slots__ = ("binding", "endpoint", "expiring", "key_name", "tenant")
+    __slots__ = ("binding", "endpoint", "expiring", "key_name", "straight", "tenant")
 
-    def __init__(self, endpoint: EndpointState | None, binding: BindingState | None, rule: KeyRule | None) -> None:
+    def __init__(
+        self, name: str, endpoint: EndpointState | None, binding: BindingState | None, rule: KeyRule | None
+    ) -> None:
+        self.straight = endpoint if endpoint is not None and _is_straight(endpoint, name) else None
+        """the same endpoint, where nothing of a request has to be changed or looked at for it, limits apart"""
         self.endpoint = endpoint
         self.binding = binding
         self.tenant, self.key_name = ("", "") if rule is None else (rule.uid, rule.name)
@@ -74,8 +79,12 @@ class Ways:
         rule = self._keys.admit(credential or None, namespace, called)
         if isinstance(rule, Refuse):
             return None
-        way = Way(endpoint, binding, rule)
+        way = Way(name, endpoint, binding, rule)
         if len(self.known) >= KNOWN_MAX:
             self.known.clear()
         self.known[credential, name] = way
         return way
+
+
+def _is_straight(endpoint: EndpointState, name: str) -> bool:
+    return endpoint.route.limits.affinity == "none" and (endpoint.called is None or name in endpoint.called)

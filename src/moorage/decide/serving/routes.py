@@ -244,6 +244,7 @@ class EndpointState:
     """One endpoint: its route, its targets, its queue, its counts."""
 
     __slots__ = (
+        "at_once",
         "called",
         "cold_at",
         "completed",
@@ -251,6 +252,7 @@ class EndpointState:
         "ended_at",
         "evidence_id",
         "in_flight",
+        "in_flight_max",
         "leaving",
         "listed",
         "named",
@@ -269,6 +271,10 @@ class EndpointState:
 
     def __init__(self, route: RouteSpec) -> None:
         self.route = route
+        self.at_once = False
+        """whether it serves, and all targets are alike: none of its requests needs more than a free target"""
+        self.in_flight_max = 0
+        """of each target"""
         self.plain = False
         """its settings ask for no repeating of a POST"""
         self.called: frozenset[str] | None = None
@@ -347,6 +353,8 @@ class EndpointState:
         for revision in self.revisions.values():
             revision.take([state for state in targets if state.revision is revision])
         self.split = split_of(self.revisions.values(), self.split)
+        self.at_once = route.mode == "serve" and self.split is None
+        self.in_flight_max = route.limits.max_in_flight
         self._compare(route.evidence_id, now)
 
     def forget(self) -> None:
@@ -356,6 +364,7 @@ class EndpointState:
         for revision in self.revisions.values():
             revision.take([])
         self.split = None
+        self.at_once = False
 
     def _leave(self, targets: list[TargetState]) -> None:
         stay = set(targets)

@@ -93,6 +93,38 @@ class Router:
 
     # --- requests ------------------------------------------------------------------------------------------------
 
+    def at_once(
+        self, endpoint: EndpointState, now: float, tenant: str = "", affinity: bytes | None = None
+    ) -> TargetState | None:
+        """The replica that a new request may go to now, where it counts as in flight then; None: `arrive` decides.
+
+        In few steps what `arrive` says to most requests: one that names no revision, where all replicas are alike and
+        nobody waits.
+
+        Args:
+            tenant: whose it is; told again when it ends.
+            affinity: requests with the same one go to the same replica.
+        """
+        if endpoint.waiting or not endpoint.at_once:
+            return None
+        targets = endpoint.targets
+        if len(targets) == 1:
+            target: TargetState | None = targets[0]
+            assert target is not None
+            if target.aside or target.in_flight >= endpoint.in_flight_max:
+                return None
+        else:
+            target = self._pick(endpoint, now, endpoint.in_flight_max, affinity)
+            if target is None:
+                return None
+            if target.aside:
+                target.probing = True
+        if tenant:
+            endpoint.queue.began(tenant)
+        target.in_flight += 1
+        endpoint.in_flight += 1
+        return target
+
     def arrive(  # noqa: PLR0917 - by place, which is quicker than by name
         self,
         endpoint: EndpointState,
