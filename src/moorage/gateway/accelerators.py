@@ -41,6 +41,7 @@ MODULES: Final = (
         f"moorage.gateway.{name}"
         for name in (
             "access_lines",
+            "arrivals",
             "counting",
             "exchange",
             "fields",
@@ -55,6 +56,7 @@ MODULES: Final = (
             "link",
             "measures",
             "naming",
+            "pools",
             "records",
             "rewriting",
             "shapes",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from moorage.gateway.framing import ChunkCounter
 from moorage.gateway.heads import RequestHead, RequestReader, ResponseHead
-from moorage.gateway.upstream import Pool
+from moorage.gateway.pools import Pool
 
 if TYPE_CHECKING:
     from moorage.gateway.hub import Hub

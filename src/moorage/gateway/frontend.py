@@ -54,6 +54,22 @@ class ClientConnection(Straight):
         """Bytes of a head, of a body, or of a request after this one."""
         if self._phase != IDLE:
             self._take_more(data)
+        elif not self.late:
+            self.hub.arrivals.add(self, data)
+        else:
+            late, self.late = self.late, b""
+            self._take(late + data)
+
+    def arrived(self) -> None:
+        """See `Arriving`."""
+        data, self.late = self.late, b""
+        if data:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Begin a request, unless the connection has ended meanwhile."""
+        if self._phase != IDLE:
+            self._take_more(data)
             return
         before = self._buffer
         if before:
@@ -88,6 +104,8 @@ class ClientConnection(Straight):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: whatever runs for it ends now."""
+        if self.late:
+            self.arrived()
         self._phase = CLOSED
         self.hub.left(self)
         if self.endpoint is None:
@@ -304,12 +322,15 @@ class ClientConnection(Straight):
     def _next(self) -> None:
         """Go on with a request that came while the one before it was answered."""
         if self._phase == IDLE and self._buffer:
-            data, self._buffer = self._buffer, b""
-            self.data_received(data)
+            late, self.late = self.late, b""
+            data, self._buffer = self._buffer + late, b""
+            self._take(data)
             if self._half_closed and self._phase == BODY:
                 self.transport.close()  # the rest of it will not come
 
     def close_if_idle(self) -> None:
         """Close a connection on which no request runs."""
+        if self.late:
+            self.arrived()
         if self._phase == IDLE and not self._buffer:
             self._end(close=True)

@@ -26,6 +26,7 @@ from moorage.decide.serving.routes import (
 from moorage.decide.serving.routing import Router
 from moorage.gateway import outcomes
 from moorage.gateway.access_log import AccessLog
+from moorage.gateway.arrivals import Arrivals
 from moorage.gateway.callers import Callers
 from moorage.gateway.checking import OtherModel, check
 from moorage.gateway.config import GatewayConfig
@@ -35,7 +36,8 @@ from moorage.gateway.intake import WHOLE_BODY_BYTES_MAX
 from moorage.gateway.keys import Keys
 from moorage.gateway.limits import Limits
 from moorage.gateway.own import OwnPaths
-from moorage.gateway.upstream import Pool, UpstreamConnection
+from moorage.gateway.pools import Pool
+from moorage.gateway.upstream import UpstreamConnection
 from moorage.gateway.usage import UsageCounts
 from moorage.gateway.ways import Ways
 
@@ -87,6 +89,7 @@ class Hub:
         self.router = Router(seed, self.tick)
         self.clients: set[ClientConnection] = set()
         self.copies: set[Copy] = set()
+        self.arrivals = Arrivals(loop)
         self.counts = Counts(self.time, config.records_max)
         if config.access_log is not None:
             self.counts.access = AccessLog(
@@ -370,6 +373,7 @@ class Hub:
         self.carry_out(self.router.retry(endpoint, self.time()))
 
     def _sweep(self) -> None:
+        self.arrivals.settle()
         now = self.tick = self.time()
         self.rest_until = now + self.config.keepalive_s
         for client in [client for client in self.clients if client.deadline < now]:

@@ -4,12 +4,12 @@ Here: back-pressure in both directions, the end of a client's bytes. Not here: r
 builds on this).
 """
 
-import asyncio
 import select
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 from moorage.gateway import answers
+from moorage.gateway.arrivals import Arriving
 from moorage.gateway.heads import RequestHead
 from moorage.gateway.phases import IDLE, SENT
 
@@ -22,7 +22,7 @@ _PEER_LOOK_S: Final = 0.02
 _PEER_LOOK_S_MAX: Final = 1.0
 
 
-class Link:
+class Link(Arriving):
     """One client connection, seen from its transport.
 
     With what builds on it an asyncio protocol, without the name: a compiled class is quicker where its bases are too.
@@ -41,14 +41,13 @@ class Link:
         "first_at",
         "head",
         "hub",
-        "transport",
         "upstream",
         "voice",
     )
 
     def __init__(self, hub: "Hub") -> None:
+        super().__init__()
         self.hub = hub
-        self.transport: asyncio.Transport
         self.head: RequestHead
         self.upstream: UpstreamConnection | None = None
         self.voice: HeldStream | None = None
@@ -77,6 +76,8 @@ class Link:
         bear, is written while there is no answer yet. In the middle of a stream nothing can be written, and there a
         client that sends no more is taken for one that left, whose replica must not go on for nobody.
         """
+        if self.late:
+            self.arrived()
         if self._half_closed:
             return True
         if not self.transport.can_write_eof():

@@ -1,4 +1,4 @@
-"""The side towards model servers: one object a connection, and a last-in-first-out pool for each replica.
+"""The side towards model servers: one object a connection.
 
 Here: reading an answer's head, counting its body to the end, handing bytes on untouched. Not here: which replica is
 asked (the routing core), what the client gets when it fails (`exchange`), whether it is sent again (`frontend`).
@@ -8,9 +8,11 @@ import asyncio
 import select
 from typing import TYPE_CHECKING, Protocol, cast
 
+from moorage.gateway.arrivals import Arriving
 from moorage.gateway.fields import BadHead
 from moorage.gateway.framing import ChunkCounter, FramingError
 from moorage.gateway.heads import RequestHead, ResponseHead, ResponseReader
+from moorage.gateway.pools import PEEK_AFTER_S, Pool
 
 if TYPE_CHECKING:
     from moorage.gateway.exchange import Exchange
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
 _HEAD_BYTES_MAX = 256 * 1024
 _INTERIMS_MAX = 64
 """1xx answers before the answer; a server that sends them without end keeps this process from all others."""
-_PEEK_AFTER_S = 0.25
-"""A connection idle for longer is asked for a pending close before use; sooner, the loop would have told."""
 
 
 class Receiver(Protocol):
@@ -67,57 +67,7 @@ class Receiver(Protocol):
         ...
 
 
-class Pool:
-    """Idle connections to one replica, and the header lines that name it in answers."""
-
-    __slots__ = ("idle", "label", "retired")
-
-    def __init__(self, label: bytes = b"") -> None:
-        self.label = label
-        self.idle: list[UpstreamConnection] = []
-        self.retired = False
-
-    def take(self, now: float, idle_s_max: float) -> "UpstreamConnection | None":
-        """The connection used last, if it can still be used."""
-        idle = self.idle
-        while idle:
-            connection = idle.pop()
-            # first as `usable` says it of a connection that is in use all the time
-            if now - connection.idle_since < _PEEK_AFTER_S:
-                if not connection.lost and not connection.transport.is_closing():
-                    return connection
-            elif connection.usable(now, idle_s_max):
-                return connection
-            connection.discard()
-        return None
-
-    def give(self, connection: "UpstreamConnection", now: float) -> None:
-        """Put a connection back after a whole answer."""
-        if self.retired:
-            connection.discard()
-            return
-        connection.idle_since = now
-        self.idle.append(connection)
-
-    def prune(self, now: float, idle_s_max: float) -> None:
-        """Close what was idle for too long; the oldest lie first."""
-        keep_from = 0
-        for connection in self.idle:
-            if now - connection.idle_since <= idle_s_max:
-                break
-            keep_from += 1
-            connection.discard()
-        del self.idle[:keep_from]
-
-    def retire(self) -> None:
-        """The replica left the table: nothing is kept for it any more."""
-        self.retired = True
-        for connection in self.idle:
-            connection.discard()
-        self.idle.clear()
-
-
-class UpstreamConnection:
+class UpstreamConnection(Arriving):
     """One connection to a replica; serves one request at a time. An asyncio protocol, like `exchange.Exchange`."""
 
     __slots__ = (
@@ -134,17 +84,16 @@ class UpstreamConnection:
         "idle_since",
         "lost",
         "pool",
-        "transport",
     )
 
     def __init__(self, pool: Pool, responses: ResponseReader) -> None:
+        super().__init__()
         self.pool = pool
         self.client: Receiver | None = None
         self._own: Exchange | None = None
         """the same, until the first bytes of its answer, where it is told of an answer in one piece in one word"""
         self.idle_since = 0.0
         self.lost = False
-        self.transport: asyncio.Transport
         self._responses = responses
         self._buffer = b""
         self._in_head = True
@@ -166,7 +115,7 @@ class UpstreamConnection:
         if self.lost or self.transport.is_closing():
             return False
         idle_s = now - self.idle_since
-        if idle_s < _PEEK_AFTER_S:
+        if idle_s < PEEK_AFTER_S:
             return True
         return idle_s <= idle_s_max and not self._readable()
 
@@ -195,6 +144,7 @@ class UpstreamConnection:
     def abandon(self) -> None:
         """The client is gone: cancel at once, whatever the replica is doing."""
         self.client = self._own = None
+        self.late = b""
         self.transport.abort()
 
     def discard(self) -> None:
@@ -210,12 +160,27 @@ class UpstreamConnection:
     def data_received(self, data: bytes) -> None:
         """Bytes of an answer, or bytes that nobody asked for."""
         own = self._own
-        if own is not None:
-            self._own = None
-            end = data.find(b"\r\n\r\n") + 4
-            if end != 3 and self._is_whole(own, data, end):
-                return
-        self._received(data)
+        if own is None:
+            self._received(data)
+        elif not self.late:
+            own.hub.arrivals.add(self, data)
+        else:
+            # Together, lest what stands behind an answer be taken for the answer to the next request.
+            late, self.late = self.late, b""
+            self._begins(own, late + data)
+
+    def arrived(self) -> None:
+        """See `Arriving`."""
+        data, self.late = self.late, b""
+        own = self._own
+        if data and own is not None:
+            self._begins(own, data)
+
+    def _begins(self, own: "Exchange", data: bytes) -> None:
+        self._own = None
+        end = data.find(b"\r\n\r\n") + 4
+        if end == 3 or not self._is_whole(own, data, end):
+            self._received(data)
 
     def _is_whole(self, own: "Exchange", data: bytes, end: int) -> bool:
         """An answer that came whole, with nothing after it, in few steps. False where it is another: of that nothing is
@@ -267,10 +232,14 @@ class UpstreamConnection:
 
     def eof_received(self) -> bool:
         """The replica says no more: that ends the connection."""
+        if self.late:
+            self.arrived()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Closed by the replica, or by us."""
+        if self.late:
+            self.arrived()
         self.lost = True
         client = self.client
         if client is None:
