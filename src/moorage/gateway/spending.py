@@ -105,8 +105,10 @@ class Limit:
             limit: of which that is a share.
             in_force: the table's, which may have been lowered while the answer was on its way; None: not known.
         """
+        lowered = limit < self.most
         self.set_most(limit)
-        self.share = min(share, limit)
+        # Of a lowered one no more than its part, until it is known that the others keep to theirs.
+        self.share = min(share, self._share if lowered else limit)
         if in_force is not None and in_force < limit:
             self.set_most(in_force)
 
