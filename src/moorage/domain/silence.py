@@ -20,6 +20,9 @@ DUMP_LIMIT_S = 10.0
 ASKS = 6
 """How often a process is asked within the limit."""
 
+FIRST_S = 1.0
+"""Until its first answer a process is asked so often, seconds: one that hangs before that goes unnoticed."""
+
 UNANSWERED_MIN = 4
 """Fewer unanswered questions prove nothing, however long ago the first one was."""
 
@@ -49,7 +52,9 @@ class Silence:
 
     def due(self, now: float) -> float:
         """The moment of the next question."""
-        return now if self._asked_at is None else self._asked_at + self.every_s
+        if self._asked_at is None:
+            return now
+        return self._asked_at + (self.every_s if self._answered else min(FIRST_S, self.every_s))
 
     def asked(self, now: float) -> None:
         """It was asked."""

@@ -51,6 +51,8 @@ class Hangs:
             silence = worker.silence
             if silence is None or silence.limit_s != limit_s:
                 silence = worker.silence = Silence(limit_s)
+                if not isinstance(worker.child, Adopted):  # who is of our own release said that it serves
+                    silence.heard()
             silent_s = silence.look(now)
             if silent_s is not None and _waits_for_disk(worker.child.pid):
                 silence.forget()  # no signal would end it before the disk answers, and then it goes on
