@@ -317,6 +317,8 @@ class Lowered(World):
             if gateway.alive:
                 gateway.die()
                 self.forget_running(gateway)
+                # What a process sent that the ledger never heard must not be taken for a successor's: no matter here.
+                self.late = [report for report in self.late if report.gateway is not gateway]
             else:
                 gateway.start(self.now)
         elif chance < 0.015:
