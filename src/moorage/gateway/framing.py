@@ -102,7 +102,7 @@ class ChunkCounter:
             else:
                 return pos
 
-    def reframed(self, payload: bytes, *, whole: bool) -> bytes:
+    def reframed(self, payload: bytes | bytearray, *, whole: bool) -> bytes:
         """This data as the beginning of the body, so that what has not come yet can follow it as it comes.
 
         Args:
