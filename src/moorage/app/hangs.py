@@ -40,6 +40,7 @@ class Hangs:
         self._limit_s = limit_s
         self._clock = clock
         self._watched: dict[str, tuple[Identity, Silence]] = {}
+        self._news: list[str] = []
         self._asking: Asking | None = None
         if limit_s > 0:
             try:
@@ -51,9 +52,12 @@ class Hangs:
         """Readable when a part has answered; None where none is asked."""
         return None if self._asking is None else self._asking.fileno()
 
-    def watch(self, name: str, identity: Identity) -> None:
-        """This process is the part now."""
-        self._watched[name] = (identity, Silence(self._limit_s))
+    def watch(self, name: str, identity: Identity, *, answered: bool = False) -> None:
+        """This process is the part now; `answered`: it did so to a supervisor before this one."""
+        silence = Silence(self._limit_s)
+        if answered:
+            silence.heard()
+        self._watched[name] = (identity, silence)
 
     def forget(self, name: str) -> None:
         """Nobody is the part now."""
@@ -66,7 +70,13 @@ class Hangs:
         for answer in self._asking.answers():
             watched = self._watched.get(answer.name)
             if watched is not None and watched[0].pid == answer.pid:
+                self._news += [] if watched[1].answered else [answer.name]
                 watched[1].heard()
+
+    def first_answers(self) -> list[str]:
+        """The parts that have answered for the first time, each once."""
+        news, self._news = self._news, []
+        return news
 
     def look(self) -> Iterator[tuple[str, float]]:
         """Each part that has hung, with the seconds of its silence; asks those that are due."""

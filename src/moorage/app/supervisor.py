@@ -69,6 +69,8 @@ class Part:
     last_exit_at: float | None = None
     """seconds since the epoch"""
     hangs: int = 0
+    answered: bool = False
+    """this process has said that it lives, so that its silence means something, to the next supervisor as well"""
     silent_s: float | None = None
     """of one that hung: for how long it had answered nothing"""
     kill_at: float | None = None
@@ -84,6 +86,7 @@ class Part:
             "failures": self.failures,
             "deaths": self.deaths,
             "hangs": self.hangs,
+            "answered": self.answered,
             "last_exit": self.last_exit,
             "last_reason": self.last_reason.to_wire() if self.last_reason else None,
             "last_exit_at": self.last_exit_at,
@@ -117,6 +120,9 @@ class Supervisor:
             self._wait(next_look)
             for name, silent_s in self.hangs.look():
                 self._give_up(self.parts[name], silent_s)
+            for name in self.hangs.first_answers():
+                self.parts[name].answered = True
+                self.save()
             for part in self.parts.values():
                 self._collect(part)
                 if part.state == "waiting" and (part.retry_at is None or part.retry_at <= time.monotonic()):
@@ -134,11 +140,13 @@ class Supervisor:
         """Take over what an earlier supervisor left, replace what no longer fits, start the rest."""
         # all of the old record is read, and adopted parts are in ours, before ours first replaces it
         found = {name: list(left_over(self.home, name)) for name in PARTS}
+        recorded: dict[str, dict[str, Any]] = self.home.read_record().get("parts") or {}
         self.parts = {name: Part(name, self.home.digest(name)) for name in PARTS}
         unfit: list[tuple[str, Identity]] = []
         for name, part in self.parts.items():
             for identity, digest in found[name]:
                 if part.identity is None and digest == part.digest:
+                    part.answered = bool(recorded.get(name, {}).get("answered"))
                     self._watch(part, identity, adopted=True)
                 else:
                     unfit.append((name, identity))
@@ -225,7 +233,7 @@ class Supervisor:
         part.identity, part.adopted = identity, adopted
         part.state, part.since = "running", time.monotonic()
         if self.hangs is not None:
-            self.hangs.watch(part.name, identity)
+            self.hangs.watch(part.name, identity, answered=part.answered)
         part.fd = processes.watch(identity)
         if part.fd is not None:
             self.selector.register(part.fd, selectors.EVENT_READ)
@@ -275,6 +283,7 @@ class Supervisor:
         part.last_reason = self._why(part, how)
         part.last_exit = how if part.silent_s is None else f"hung; {how}"
         part.identity, part.child, part.last_exit_at = None, None, time.time()
+        part.answered = False
         part.silent_s = part.kill_at = None
         if part.name == "agent" and self.home.agent_removed():
             part.state = REMOVED
@@ -288,7 +297,8 @@ class Supervisor:
     def _why(self, part: Part, how: str) -> Reason:
         log = str(self.home.log(part.name))
         if part.silent_s is not None:
-            return reason("part.hung", part=part.name, silent=round(part.silent_s), how=how, log=log)
+            known = None if part.adopted else how
+            return reason("part.hung", part=part.name, silent=round(part.silent_s), how=known, log=log)
         return reason("part.ended", part=part.name, how=how, log=log)
 
     def _start_removed(self) -> None:

@@ -39,7 +39,8 @@ class Silence:
     """
 
     limit_s: float
-    _answered: bool = field(default=False, init=False)
+    answered: bool = field(default=False, init=False)
+    """whether it ever did"""
     _since: float | None = field(default=None, init=False)
     _unanswered: int = field(default=0, init=False)
     _asked_at: float | None = field(default=None, init=False)
@@ -54,7 +55,7 @@ class Silence:
         """The moment of the next question."""
         if self._asked_at is None:
             return now
-        return self._asked_at + (self.every_s if self._answered else min(FIRST_S, self.every_s))
+        return self._asked_at + (self.every_s if self.answered else min(FIRST_S, self.every_s))
 
     def asked(self, now: float) -> None:
         """It was asked."""
@@ -70,7 +71,7 @@ class Silence:
 
     def heard(self) -> None:
         """It answered, whichever question."""
-        self._answered = True
+        self.answered = True
         self.forget()
 
     def forget(self) -> None:
@@ -82,7 +83,7 @@ class Silence:
         before, self._looked_at = self._looked_at, now
         if before is not None and now - before > self.every_s * LATE:
             self.forget()
-        if not self._answered or self._since is None or self._unanswered < UNANSWERED_MIN:
+        if not self.answered or self._since is None or self._unanswered < UNANSWERED_MIN:
             return None
         silent_s = now - self._since
         return silent_s if silent_s >= self.limit_s else None

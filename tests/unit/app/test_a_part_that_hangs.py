@@ -86,6 +86,17 @@ def test_an_answer_of_the_process_before_says_nothing_of_the_one_that_is_there_n
     assert world.turns(5 * LIMIT_S, answers=True) == [], "it has never answered, so it is not judged"
 
 
+def test_a_part_that_hung_before_its_supervisor_was_followed_by_another_is_found_by_that_one(world: World):
+    world.turns(20, answers=True)
+    assert world.hangs.first_answers() == ["server"], "which goes into the record"
+    assert world.hangs.first_answers() == []
+    next_one = Hangs(world.folder, LIMIT_S, clock=lambda: world.now, tell=world.told.append)
+    next_one.watch("server", world.me, answered=True)
+    world.hangs = next_one
+    assert world.turns(LIMIT_S - 1, answers=False) == []
+    assert world.turns(LIMIT_S, answers=False) != []
+
+
 def test_a_part_of_which_there_is_none_is_not_asked(world: World):
     world.turns(20, answers=True)
     world.hangs.forget("server")
