@@ -45,6 +45,7 @@ class _Place:
         try:
             (folder / (name + _SUFFIX)).unlink(missing_ok=True)  # of a former process
             self.socket.bind(self.path(name))
+            (folder / (name + _SUFFIX)).chmod(0o600)
         except OSError:
             self.close()
             raise

@@ -40,6 +40,13 @@ def test_a_part_answers_with_its_name_and_pid(asking: Asking, part: Answering):
     assert list(asking.answers()) == [Answer("server", os.getpid())]
 
 
+def test_nobody_else_may_ask_or_answer(folder: Path, asking: Asking, part: Answering):
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
+        "server.alive": 0o600,
+        "supervisor.alive": 0o600,
+    }
+
+
 def test_nobody_is_asked_where_no_part_ever_was(asking: Asking):
     assert not asking.ask("agent")
 
