@@ -5,7 +5,16 @@ from hypothesis import strategies as st
 
 from moorage.decide.serving import affinity
 from moorage.decide.serving.picking import Picks
-from moorage.decide.serving.routes import Generation, Limits, RouteSpec, Serve, TargetSpec, TargetState
+from moorage.decide.serving.routes import (
+    EndpointState,
+    Generation,
+    Limits,
+    RevisionState,
+    RouteSpec,
+    Serve,
+    TargetSpec,
+    TargetState,
+)
 from moorage.decide.serving.routing import Router
 from tests.examples import examples
 
@@ -116,9 +125,64 @@ def test_the_remembered_order_chooses_as_all_scores_would(loads: list[tuple[int,
         route_to(router, [f"s{n}" for n in range(len(loads))], 2)  # others in their place, of the same number
 
 
+def orders_in(picks: Picks) -> int:
+    return sum(len(orders.by_key) for orders in picks._orders.values())
+
+
 def test_orders_of_many_keys_are_not_kept_for_ever() -> None:
     router = router_of(["a", "b"])
     picks = Picks(1)
     for number in range(10_000):
+        if number % 3000 == 2999:
+            route_to(router, ["a", "b", f"c{number}"], number)
         picks.pick(router.find("m"), 0.0, 10, b"%d" % number)
-    assert len(picks._orders) <= 4096
+        assert orders_in(picks) == picks._count <= 4096
+
+
+def replicas_kept(picks: Picks) -> set[str]:
+    """The replicas that it holds on to."""
+    return {
+        target.spec.replica
+        for orders in picks._orders.values()
+        for targets in (orders.targets, *orders.by_key.values())
+        for target in targets
+    }
+
+
+def test_orders_of_replicas_that_a_table_leaves_out_are_dropped_with_it_and_others_stay() -> None:
+    router = Router(5, 0.0)
+
+    def table(number: int, names: dict[str, list[str]]) -> None:
+        """Deployments with their replicas, the first of each of another revision."""
+        router.apply(
+            Generation("s", number),
+            [
+                RouteSpec(
+                    name,
+                    "serve",
+                    targets=tuple(TargetSpec(r, "1" if at else "2", "h", 1) for at, r in enumerate(replicas)),
+                )
+                for name, replicas in names.items()
+            ],
+            0.0,
+        )
+
+    def live() -> list[EndpointState | RevisionState]:
+        return [each for state in router.endpoints() for each in (state, *state.revisions.values())]
+
+    picks = Picks(1)
+    table(1, {"m": ["a", "b", "c"], "n": ["d", "e"]})
+    for each in live():
+        for key in (b"1", b"2"):
+            picks.pick(each, 0.0, 10, key)
+    assert replicas_kept(picks) == {"a", "b", "c", "d", "e"}
+    unchanged = picks._orders[router.find("n")]
+    table(2, {"m": ["a"], "n": ["d", "e"]})
+    picks.keep(live())
+    assert replicas_kept(picks) == {"d", "e"}, "m and the revision that it has no more had others"
+    assert picks._orders[router.find("n")] is unchanged
+    assert orders_in(picks) == picks._count == 2
+    table(3, {"m": ["a"]})
+    picks.keep(live())
+    assert replicas_kept(picks) == set()
+    assert picks._count == 0

@@ -75,7 +75,8 @@ class Pair:
 
     def set_most(self, n: int, most: int) -> None:
         self.limits[n].set_most(most)
-        self.listed[n].most = most
+        listed = self.listed[n]
+        listed.share, listed.most = min(listed.share, listed.share * most // listed.most), most
 
     def take(self, a: int, tokens: int) -> None:
         listed = [self.listed[n] for n in ACCOUNTS[a]]

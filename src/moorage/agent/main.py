@@ -6,6 +6,7 @@ SIGTERM and SIGINT end it; whether the workers end with it is `stop_workers_on_e
 
 import argparse
 import asyncio
+import faulthandler
 import fcntl
 import logging
 import os
@@ -25,6 +26,7 @@ from moorage.devices.declared import DeclaredDevices
 from moorage.devices.finding import this_machines
 from moorage.devices.port import Device, Devices
 from moorage.domain.errors import InvalidSpec, MoorageError
+from moorage.wire.alive import Answering
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         config = load_config(options.config, os.environ)
-        return asyncio.run(_run(config))
+        return asyncio.run(_run(config, options.config))
     except MoorageError as cause:
         print(f"agent: {cause.message}" + (f"\n  {cause.remedy}" if cause.remedy else ""), file=sys.stderr)
         return 2 if isinstance(cause, InvalidSpec) else 1
@@ -56,7 +58,7 @@ def logger(level: str) -> structlog.stdlib.BoundLogger:
     return made
 
 
-async def _run(config: AgentConfig) -> int:
+async def _run(config: AgentConfig, path: Path) -> int:
     config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -66,6 +68,12 @@ async def _run(config: AgentConfig) -> int:
     try:
         check_single(not _locked(lock), str(config.home))
         log = logger(config.log)
+        try:
+            answering = Answering(path)
+        except OSError as cause:
+            log.warning("nobody can ask whether this process hangs", error=cause.strerror or str(cause))
+        else:
+            loop.add_reader(answering.fileno(), answering.hear)
         agent = Agent(config, SystemClock(), SystemRandom(), log, version("moorage"), devices=_devices(config, log))
         await agent.run(stop)
     finally:
@@ -89,4 +97,5 @@ def _locked(fd: int) -> bool:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # ended since it hung, it writes the stacks of its threads
     sys.exit(main())

@@ -2,13 +2,14 @@
 
     python -m moorage.app.commands NAME OPTIONS_AS_JSON
 
-NAME is up, down, config, server, agent, gateway or join. The environment is read here, once, and handed on as a
+NAME is up, down, config, status, server, agent, gateway or join. The environment is read here, once, and handed on as a
 mapping. Called by `moorage.cli.commands.parts`.
 """
 
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from moorage.app.home import Home, part_configs, write_client, write_private
 from moorage.app.processes import PRIVATE_UMASK
 from moorage.app.settings import Settings, load, mistyped
 from moorage.cli.failures import guarded
+from moorage.cli.output import print_value
 from moorage.cli.progress import Progress
 from moorage.domain.errors import Conflict, InvalidSpec
 from moorage.gateway import holding
@@ -158,6 +160,18 @@ def _config(options: Options, env: Mapping[str, str]) -> int:
     return 0
 
 
+def _status(options: Options, env: Mapping[str, str]) -> int:
+    """How the parts of this machine stand; asks none of them."""
+    from moorage.app.standing import standing, words
+
+    told, form = standing(Home(load(env).home)), options.get("output")
+    if form == "table":
+        print(words(told, time.time()))
+    else:
+        print_value(told, str(form))
+    return 0
+
+
 def _part(name: str, options: Options, env: Mapping[str, str]) -> int:
     """Become one part, in the foreground, with the settings of this home.
 
@@ -250,6 +264,7 @@ _COMMANDS: Mapping[str, Callable[[Options, Mapping[str, str]], int]] = {
     "up": _up,
     "down": _down,
     "config": _config,
+    "status": _status,
     "server": lambda options, env: _part("server", options, env),
     "agent": lambda options, env: _part("agent", options, env),
     "gateway": _gateway,

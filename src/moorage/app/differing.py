@@ -12,6 +12,7 @@ from typing import Any
 from moorage.app.gateway_settings import OWN, PREFIX
 from moorage.app.home import Home, part_configs
 from moorage.app.settings import Settings, variable
+from moorage.domain.silence import HANG_AFTER_S
 
 _AGENT = (
     "ports",
@@ -32,13 +33,16 @@ _SETTINGS: Mapping[str, Mapping[str, str]] = {
         key: PREFIX + key
         for key in ("processes", "allowed_origins", "allowed_hosts", "access_log", "tls_certificate", "tls_key")
     }
-    | {key.removeprefix(PREFIX): key for key in OWN if key != "gateway_advertise"},
+    | {key.removeprefix(PREFIX): key for key in OWN if key != "gateway_advertise"}
+    | {"hang_after_s": "hang_after_s"},
+    "supervisor": {"hang_after_s": "hang_after_s"},
 }
 """Of each part: the settings by the names that they have in its configuration."""
 TAKE_UP: Mapping[str, str] = {
     "gateway": "`moor gateway --reload`",
     "server": "`moor down --keep` and `moor up`",
     "agent": "`moor down --keep` and `moor up`",
+    "supervisor": "`moor down --keep` and `moor up`",
 }
 """What has a part take up the settings of now, with nothing that runs being cut."""
 
@@ -97,4 +101,6 @@ def _text(key: str, value: Any) -> str:
         return ",".join(f"{k}={v}" for k, v in value.items()) or "none"
     if isinstance(value, list):
         return ("-" if key == "agent_ports" else ",").join(map(str, value)) or "none"
+    if key == "hang_after_s":
+        return "off" if value == 0 else f"{HANG_AFTER_S if value is None else value:g}"
     return "none" if value in (None, "") else f"{value:g}" if isinstance(value, float) else str(value)

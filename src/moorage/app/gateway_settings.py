@@ -14,7 +14,7 @@ from moorage.domain.units import format_duration, format_size, parse_duration, p
 from moorage.gateway.config import ACCELERATORS, ID_MAX, SPANS, GatewayConfig, is_id
 
 PREFIX = "gateway_"
-_ELSEWHERE = frozenset(("processes",))
+_ELSEWHERE = frozenset(("processes", "hang_after_s"))
 _BYTES = "bytes"
 
 

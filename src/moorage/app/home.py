@@ -21,6 +21,7 @@ from moorage.app import disk, gateway_settings
 from moorage.app.processes import python
 from moorage.app.settings import Settings
 from moorage.domain.errors import InvalidSpec
+from moorage.domain.silence import HANG_AFTER_S
 
 PARTS: Mapping[str, str] = {
     "server": "moorage.app.server",
@@ -188,7 +189,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def write_configs(home: Home, settings: Settings) -> None:
-    """Write what the three parts and the commands of this machine read."""
+    """Write what the supervisor, its three parts and the commands of this machine read."""
     for part, config in part_configs(home, settings, settings.api.url).items():
         write_private(home.config(part), json.dumps(config, indent=1) + "\n")
     write_client(home, settings)
@@ -201,7 +202,7 @@ def write_client(home: Home, settings: Settings) -> None:
 
 
 def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, dict[str, Any]]:
-    """The configuration of each part.
+    """The configuration of each part, and of the supervisor.
 
     Args:
         home: the folder.
@@ -253,10 +254,13 @@ def part_configs(home: Home, settings: Settings, server_url: str) -> dict[str, d
         "access_log": str(settings.gateway_access_log) if settings.gateway_access_log else None,
         **gateway_settings.of_config(settings.gateway_own),
     }
+    if settings.hang_after_s != HANG_AFTER_S:
+        gateway["hang_after_s"] = settings.hang_after_s
     if settings.gateway_tls_certificate is not None:
         gateway["tls_certificate"] = str(settings.gateway_tls_certificate)
         gateway["tls_key"] = str(settings.gateway_tls_key)
-    return {"server": server, "agent": agent, "gateway": gateway}
+    supervisor = {"hang_after_s": settings.hang_after_s}
+    return {"server": server, "agent": agent, "gateway": gateway, "supervisor": supervisor}
 
 
 def _gateway_id(home: Home, settings: Settings) -> str:

@@ -59,6 +59,16 @@ def seconds(raw: str) -> float:
     return value
 
 
+def patience(raw: str) -> float:
+    """Seconds of silence that are a hang; 0 for `off`."""
+    if raw == "off":
+        return 0.0
+    value = parse_duration(raw)
+    if not 1 <= value <= 86400:
+        raise ValueError("not between 1 and 86400 seconds")
+    return value
+
+
 def room(raw: str) -> int | None:
     """Bytes; None where the agent is to tell by its disk."""
     return None if raw == "auto" else parse_size(raw)

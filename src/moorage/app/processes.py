@@ -71,6 +71,11 @@ def alive(identity: Identity | None) -> bool:
     return identity is not None and identify(identity.pid) == identity
 
 
+def waits_for_disk(identity: Identity) -> bool:
+    """Whether its main thread is in the kernel, where no signal reaches it (False where the system does not tell)."""
+    return sys.platform.startswith("linux") and _linux_stat(identity.pid) == ("D", identity.started)
+
+
 def watch(identity: Identity) -> int | None:
     """A file descriptor that becomes readable when the process ends; None where the system has none or it is gone.
 

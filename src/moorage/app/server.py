@@ -6,6 +6,7 @@ file and nothing of the environment. One file lock per home keeps a second one o
 
 import argparse
 import asyncio
+import faulthandler
 import fcntl
 import gc
 import json
@@ -61,6 +62,7 @@ from moorage.sources.hub import Hub
 from moorage.sources.pins import HubPins
 from moorage.store import open_store
 from moorage.store.store import SqlStore
+from moorage.wire.alive import Answering
 from moorage.wire.trust import trusted
 
 log = structlog.get_logger("moorage.server")
@@ -321,6 +323,17 @@ async def _serve_api(server: uvicorn.Server, ending: asyncio.Event) -> None:
     await server.shutdown()
 
 
+async def _run(config: ServerConfig, path: Path) -> None:
+    """Serve, and answer whoever asks beside the configuration's file whether this process lives."""
+    try:
+        answering = Answering(path)
+    except OSError as cause:
+        log.warning("nobody can ask whether this process hangs", error=cause.strerror or str(cause))
+    else:
+        asyncio.get_running_loop().add_reader(answering.fileno(), answering.hear)
+    await serve(config)
+
+
 def lock(home: Path) -> int:
     """Take the home's lock for this process's lifetime.
 
@@ -361,13 +374,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="moorage.app.server", description="The control plane.")
     parser.add_argument("--config", type=Path, required=True, help="JSON file, see ServerConfig")
     try:
-        config = ServerConfig.read(parser.parse_args(argv).config)
+        path = parser.parse_args(argv).config
+        config = ServerConfig.read(path)
         configure_log(config.log)
         held = lock(config.home)
         try:
             import uvloop
 
-            uvloop.run(serve(config))
+            uvloop.run(_run(config, path))
         finally:
             os.close(held)
     except MoorageError as error:
@@ -377,4 +391,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # ended since it hung, it writes the stacks of its threads
     sys.exit(main())

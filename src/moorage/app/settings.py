@@ -16,6 +16,7 @@ from typing import Any
 from moorage.app import gateway_settings, parsing
 from moorage.app.parsing import LOG_LEVELS, Address, GpuGroup
 from moorage.domain.errors import InvalidSpec
+from moorage.domain.silence import HANG_AFTER_S
 from moorage.domain.units import format_size, parse_duration
 from moorage.gateway.config import PROCESSES_MAX
 
@@ -44,6 +45,8 @@ class Settings:
     url: str
     machine_ttl_s: float
     machine_heartbeat_s: float
+    hang_after_s: float
+    """0: off"""
     agent_gpus: tuple[GpuGroup, ...]
     agent_labels: Mapping[str, str]
     agent_accepts: tuple[str, ...]
@@ -255,6 +258,8 @@ def _show(key: str, value: Any) -> Any:
         return f"{value[0]}-{value[1]}"
     if key in ("agent_logs_bytes", "agent_models_bytes"):
         return "auto" if value is None else format_size(value)
+    if key == "hang_after_s":
+        return value or "off"
     if isinstance(value, Mapping):
         return ",".join(f"{k}={v}" for k, v in value.items())
     if isinstance(value, tuple):
@@ -287,6 +292,7 @@ _READERS: Mapping[str, tuple[Callable[[Values], str], Callable[[str], Any]]] = {
     "url": (lambda v: v["api"].url, parsing.url),
     "machine_ttl_s": (lambda v: "30", parsing.seconds),
     "machine_heartbeat_s": (lambda v: "10", parsing.seconds),
+    "hang_after_s": (lambda v: f"{HANG_AFTER_S:g}", parsing.patience),
     "agent_gpus": (lambda v: "", parsing.gpus),
     "agent_labels": (lambda v: "", parsing.pairs),
     "agent_accepts": (lambda v: "", parsing.names),
@@ -322,6 +328,7 @@ _ALLOWED: Mapping[str, str] = {
     "url": "http://HOST:PORT or https://HOST:PORT",
     "machine_ttl_s": "seconds, such as 30",
     "machine_heartbeat_s": "seconds, such as 10, and less than MOORAGE_MACHINE_TTL_S",
+    "hang_after_s": "off, or a duration from 1s to 24h, such as 60s: who answers nothing for so long is started again",
     "agent_gpus": "COUNTxMODEL:MEMORY[,...], such as 8xH100:80GiB",
     "agent_labels": "KEY=VALUE[,...], such as pool=gpu,moorage/rack=r1",
     "agent_accepts": "names with commas between, such as serving,jobs",

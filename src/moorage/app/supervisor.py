@@ -3,11 +3,12 @@
     python -m moorage.app.supervisor --home DIR
 
 It starts each part (or adopts the one that outlived an earlier supervisor, by pid and start time), starts it again
-when it dies (at once the first time, then after 0.5 s doubling to 5 s; a minute of running forgives), bounds the logs,
-and keeps a record of all that in `supervisor.json`. SIGTERM or SIGINT: stop all, model servers first. SIGUSR1: stop
-all but the model servers, which the next agent adopts. An agent whose machine was removed from the cluster is left
-ended; SIGUSR2 (another `moor up`) starts it again, and it joins anew. Killed itself, it takes nothing down: the parts
-live on. It decides nothing about deployments and opens no network connection. Started by `up`.
+when it dies (at once the first time, then after 0.5 s doubling to 5 s; a minute of running forgives), ends one that
+hangs (`hangs`), bounds the logs, and keeps a record of all that in `supervisor.json`. SIGTERM or SIGINT: stop all,
+model servers first. SIGUSR1: stop all but the model servers, which the next agent adopts. An agent whose machine was
+removed from the cluster is left ended; SIGUSR2 (another `moor up`) starts it again, and it joins anew. Killed itself,
+it takes nothing down: the parts live on. It decides nothing about deployments and opens no network connection. Started
+by `up`.
 """
 
 import argparse
@@ -25,14 +26,20 @@ from pathlib import Path
 from typing import Any
 
 from moorage._version import VERSION
-from moorage.app import processes, reloading
+from moorage.app import hangs, processes, reloading
+from moorage.app.hangs import Hangs
 from moorage.app.home import PARTS, Home, write_private
 from moorage.app.processes import Identity
 from moorage.app.stopping import STOP_ORDER, end, end_masterless, left_over, revive_agent, say, stop_limit_s
 from moorage.domain.errors import Unavailable
+from moorage.domain.reasons import Reason, reason
+from moorage.domain.silence import DUMP_LIMIT_S
 
 REMOVED = "removed"
 """State of an agent that is left ended."""
+
+HUNG = "hung"
+"""State of a part that is being ended since it hung."""
 
 RETRY_MAX_S = 5.0
 FORGIVEN_AFTER_S = 60.0
@@ -58,6 +65,15 @@ class Part:
     since: float = 0.0
     retry_at: float | None = None
     last_exit: str | None = None
+    last_reason: Reason | None = None
+    last_exit_at: float | None = None
+    """seconds since the epoch"""
+    hangs: int = 0
+    answered: bool = False
+    """this process has said that it lives, so that its silence means something, to the next supervisor as well"""
+    silent_s: float | None = None
+    """of one that hung: for how long it had answered nothing"""
+    kill_at: float | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """For the record."""
@@ -69,7 +85,11 @@ class Part:
             "starts": self.starts,
             "failures": self.failures,
             "deaths": self.deaths,
+            "hangs": self.hangs,
+            "answered": self.answered,
             "last_exit": self.last_exit,
+            "last_reason": self.last_reason.to_wire() if self.last_reason else None,
+            "last_exit_at": self.last_exit_at,
         }
 
 
@@ -84,14 +104,25 @@ class Supervisor:
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     signals: list[int] = field(default_factory=list)
     unsaved: bool = False
+    hangs: Hangs | None = None
+    """asks the parts whether they live, while `run` runs"""
 
     def run(self) -> int:
         """Start or adopt, watch, stop."""
+        folder = self.home.config("supervisor").parent
+        self.hangs = Hangs(folder, hangs.hang_after_s(self.home), clock=time.monotonic, tell=say)
+        if (asking := self.hangs.fileno()) is not None:
+            self.selector.register(asking, selectors.EVENT_READ, "answers")
         self.adopt_or_start()
         next_look = time.monotonic() + LOG_LOOK_S
         while not set(self.signals) - {signal.SIGUSR2}:
             self._start_removed()
             self._wait(next_look)
+            for name, silent_s in self.hangs.look():
+                self._give_up(self.parts[name], silent_s)
+            for name in self.hangs.first_answers():
+                self.parts[name].answered = True
+                self.save()
             for part in self.parts.values():
                 self._collect(part)
                 if part.state == "waiting" and (part.retry_at is None or part.retry_at <= time.monotonic()):
@@ -109,11 +140,13 @@ class Supervisor:
         """Take over what an earlier supervisor left, replace what no longer fits, start the rest."""
         # all of the old record is read, and adopted parts are in ours, before ours first replaces it
         found = {name: list(left_over(self.home, name)) for name in PARTS}
+        recorded: dict[str, dict[str, Any]] = self.home.read_record().get("parts") or {}
         self.parts = {name: Part(name, self.home.digest(name)) for name in PARTS}
         unfit: list[tuple[str, Identity]] = []
         for name, part in self.parts.items():
             for identity, digest in found[name]:
                 if part.identity is None and digest == part.digest:
+                    part.answered = bool(recorded.get(name, {}).get("answered"))
                     self._watch(part, identity, adopted=True)
                 else:
                     unfit.append((name, identity))
@@ -199,12 +232,16 @@ class Supervisor:
     def _watch(self, part: Part, identity: Identity, *, adopted: bool) -> None:
         part.identity, part.adopted = identity, adopted
         part.state, part.since = "running", time.monotonic()
+        if self.hangs is not None:
+            self.hangs.watch(part.name, identity, answered=part.answered)
         part.fd = processes.watch(identity)
         if part.fd is not None:
             self.selector.register(part.fd, selectors.EVENT_READ)
         say(f"{part.name}: {'adopted' if adopted else 'started'}, pid {identity.pid}")
 
     def _unwatch(self, part: Part) -> None:
+        if self.hangs is not None:
+            self.hangs.forget(part.name)
         if part.fd is not None:
             self.selector.unregister(part.fd)
             os.close(part.fd)
@@ -212,11 +249,30 @@ class Supervisor:
 
     def _collect(self, part: Part) -> None:
         """Notice that a part has ended."""
-        if part.state != "running" or part.identity is None or processes.alive(part.identity):
+        if part.state not in ("running", HUNG) or part.identity is None:
+            return
+        if processes.alive(part.identity):
+            if part.kill_at is not None and part.kill_at <= time.monotonic():
+                processes.send(part.identity, signal.SIGKILL)
+                part.kill_at = None
             return
         how = describe_exit(part.child.wait()) if part.child is not None else "ended (adopted, so its code is unknown)"
         self._unwatch(part)
         self._died(part, how)
+
+    def _give_up(self, part: Part, silent_s: float) -> None:
+        """End a part that hung; what its end brings is as with any other."""
+        assert part.identity is not None
+        part.state, part.silent_s, part.hangs = HUNG, silent_s, part.hangs + 1
+        part.kill_at = time.monotonic() + DUMP_LIMIT_S
+        if self.hangs is not None:
+            self.hangs.forget(part.name)
+        say(
+            f"{part.name}: part.hung: pid {part.identity.pid} has answered nothing for {silent_s:.0f} s; it is ended, "
+            f"and is to write the stacks of its threads to {self.home.log(part.name)} before"
+        )
+        self.save()
+        hangs.abort(part.identity)
 
     def _died(self, part: Part, how: str) -> None:
         if time.monotonic() - part.since >= FORGIVEN_AFTER_S:
@@ -224,15 +280,26 @@ class Supervisor:
         delay_s = retry_delay_s(part.failures)
         part.failures += 1
         part.deaths += 1
-        part.identity, part.child, part.last_exit = None, None, how
+        part.last_reason = self._why(part, how)
+        part.last_exit = how if part.silent_s is None else f"hung; {how}"
+        part.identity, part.child, part.last_exit_at = None, None, time.time()
+        part.answered = False
+        part.silent_s = part.kill_at = None
         if part.name == "agent" and self.home.agent_removed():
             part.state = REMOVED
             say("agent: this machine was removed from the cluster; not started again. `moor up` joins it anew")
             self.save()
             return
         part.state, part.retry_at = "waiting", time.monotonic() + delay_s
-        say(f"{part.name}: {how}; starting it again {f'in {delay_s:g} s' if delay_s else 'now'}")
+        say(f"{part.name}: {part.last_exit}; starting it again {f'in {delay_s:g} s' if delay_s else 'now'}")
         self.save()
+
+    def _why(self, part: Part, how: str) -> Reason:
+        log = str(self.home.log(part.name))
+        if part.silent_s is not None:
+            known = None if part.adopted else how
+            return reason("part.hung", part=part.name, silent=round(part.silent_s), how=known, log=log)
+        return reason("part.ended", part=part.name, how=how, log=log)
 
     def _start_removed(self) -> None:
         """Asked for by a person: what its removal ended may join anew."""
@@ -246,8 +313,10 @@ class Supervisor:
     def _wait(self, until: float) -> None:
         """Sleep until a part ends, a signal comes or something is due."""
         retries = [p.retry_at for p in self.parts.values() if p.state == "waiting" and p.retry_at is not None]
-        blind = any(p.state == "running" and p.fd is None for p in self.parts.values())
-        due = min([until, *retries]) - time.monotonic()
+        blind = any(p.state in ("running", HUNG) and p.fd is None for p in self.parts.values())
+        kills = [p.kill_at for p in self.parts.values() if p.kill_at is not None]
+        question = self.hangs.due() if self.hangs is not None else None
+        due = min([until, *retries, *kills, *([] if question is None else [question])]) - time.monotonic()
         for key, _ in self.selector.select(max(0.0, min(due, 0.5) if blind else due)):
             if key.data == "signal":
                 with contextlib.suppress(BlockingIOError):

@@ -13,6 +13,9 @@ KEPT_DAYS = 400
 """How long they are kept: a year and a month, so that a month can be laid beside the same one of the year before."""
 
 
+_DAY_S = 86_400.0
+
+
 @dataclass(frozen=True, slots=True)
 class UsageSums:
     """Requests by how they ended, and tokens.
@@ -82,6 +85,11 @@ def total(parts: Iterable[UsageSums]) -> UsageSums:
 def day_of(at: float) -> str:
     """The day (UTC) of a time in seconds since the epoch."""
     return datetime.fromtimestamp(at, UTC).date().isoformat()
+
+
+def ends_at(at: float) -> float:
+    """When the day (UTC) of a time ends; both in seconds since the epoch."""
+    return (at // _DAY_S + 1) * _DAY_S
 
 
 def days_before(day: str, count: int) -> str:

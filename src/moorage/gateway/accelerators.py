@@ -69,6 +69,7 @@ MODULES: Final = (
             "upstream",
             "usage",
             "ways",
+            "windows",
         )
     ),
     *(f"moorage.decide.serving.{name}" for name in ("affinity", "binding", "picking", "queueing", "routes", "routing")),

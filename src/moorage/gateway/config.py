@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from moorage.domain.errors import InvalidSpec
+from moorage.domain.silence import HANG_AFTER_S
 
 PROCESSES_MAX = 256
 ID_MAX = 100
@@ -37,6 +38,7 @@ _DAY_S: Final = 86_400
 SPANS: Final[Mapping[str, Span]] = MappingProxyType(
     {
         "processes": Span(1, PROCESSES_MAX),
+        "hang_after_s": Span(0, _DAY_S, whole=False),
         "head_bytes_max": Span(_KIB, 16 * _MIB),
         "body_bytes_max": Span(1, 1024 * _GIB),
         "skim_bytes_max": Span(1, _GIB),
@@ -71,6 +73,7 @@ class GatewayConfig:
         state_dir: where the routing table is kept.
         gateway_id: kept across restarts; each worker process has its own, which begins with this one.
         processes: how many worker processes share the address.
+        hang_after_s: a worker process that answers its master nothing for so long is ended and started again; 0: never.
         upstream_idle_s: kept below 5 s, after which common model servers close idle connections, so that a request
             is not written to a connection that is being closed.
         write_timeout_s: how long a client may read nothing of an answer that waits for it.
@@ -95,6 +98,7 @@ class GatewayConfig:
     state_dir: Path
     gateway_id: str
     processes: int = 1
+    hang_after_s: float = HANG_AFTER_S
     advertise: str | None = None
     head_bytes_max: int = 64 * 1024
     body_bytes_max: int = 1024 * 1024 * 1024

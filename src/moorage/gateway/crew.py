@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from moorage.domain.silence import Silence
 from moorage.gateway import handover, orders
 from moorage.gateway.orders import Lines, Order
 
 STARTING = "starting"
 SERVING = "serving"
 ENDING = "ending"
+HUNG = "hung"
 RETRY_MAX_S = 5.0
 _FAULTS = frozenset(("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT"))
 FORGIVEN_AFTER_S = 60.0
@@ -62,6 +64,10 @@ class Worker:
     failure: tuple[int, str] | None = None
     """exit code and message of one that could not start"""
     kill_at: float | None = None
+    silence: Silence | None = None
+    """towards the master's questions"""
+    hung_s: float | None = None
+    """of one that hung: for how long it had answered nothing"""
     covers: tuple[int, ...] = ()
     """the numbers of the spare sockets at which it was told to accept"""
     told_of: tuple[str, ...] = ()
@@ -93,6 +99,16 @@ class Worker:
             with contextlib.suppress(OSError):  # it is gone already
                 self.channel.send(orders.line(do=orders.ACCEPT, sockets=sockets))
 
+    def ask(self) -> bool:
+        """Ask whether it lives; False where there is nobody any more."""
+        try:
+            self.channel.send(orders.line(do=orders.ASK))
+        except BlockingIOError:
+            return True  # it has not taken what was said before
+        except OSError:
+            return False
+        return True
+
     def know(self, ids: tuple[str, ...]) -> None:
         """These run, and no others."""
         if ids != self.told_of:
@@ -107,7 +123,8 @@ class Worker:
 
     def _end_by(self, kill_after_s: float) -> None:
         self.state = ENDING
-        self.kill_at = time.monotonic() + kill_after_s
+        at = time.monotonic() + kill_after_s
+        self.kill_at = at if self.kill_at is None else min(self.kill_at, at)
 
     def _heard(self, said: dict[str, Any]) -> None:
         what = said.get("said")
@@ -117,6 +134,8 @@ class Worker:
             self.unused = str(said.get("unused", ""))
         elif what == orders.FAILED:
             self.failure = (int(said["code"]), str(said["message"]))
+        elif what == orders.LIVES and self.silence is not None:
+            self.silence.heard()
         elif what == orders.LEFT:
             self.left = int(said["count"])
 
@@ -130,7 +149,8 @@ class Worker:
         self.hear()
         if self.failure is not None:
             return self.failure[1]
-        return f"killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        how = f"killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        return how if self.hung_s is None else f"hung (no answer for {self.hung_s:.0f} s); {how}"
 
     def close(self) -> None:
         """Nothing more is heard of it."""
@@ -173,6 +193,15 @@ def start(order: Order, sockets: Sequence[socket.socket], spare: Sequence[socket
         ours.sendall(order.line())
     ours.setblocking(False)
     return Worker(order, child, ours)
+
+
+def free_id(own: str, workers: Iterable[Worker]) -> str:
+    """The id of a slot; while its predecessor retires, which still reports under that, another one."""
+    used = {worker.order.gateway_id for worker in workers}
+    number = 1
+    while (name := own if number == 1 else f"{own}~{number}") in used:
+        number += 1
+    return name
 
 
 def introduce(workers: Iterable[Worker]) -> None:

@@ -102,23 +102,25 @@ class ChunkCounter:
             else:
                 return pos
 
-    def reframed(self, payload: bytes, *, whole: bool) -> bytes:
+    def reframed(self, payload: bytes | bytearray, *, whole: bool) -> bytes:
         """This data as the beginning of the body, so that what has not come yet can follow it as it comes.
 
         Args:
             payload: stands for all the data of the chunks that were counted. Trailers that came whole are left out.
             whole: the body's end was counted.
         """
-        first = b"%x\r\n%b\r\n" % (len(payload), payload) if payload else b""
+        end = b"\r\n"
         if whole:
-            return first + b"0\r\n\r\n"
-        if self._trailer:
-            return first + b"0\r\n" + self._line
-        if self._line_end:
-            return first[: len(first) - self._line_end]
-        if self._left:
-            return first + b"%x\r\n" % self._left
-        return first + self._line
+            rest = b"0\r\n\r\n"
+        elif self._trailer:
+            rest = b"0\r\n" + self._line
+        elif self._line_end:
+            end, rest = end[: 2 - self._line_end], b""
+        elif self._left:
+            rest = b"%x\r\n" % self._left
+        else:
+            rest = self._line
+        return b"".join((b"%x\r\n" % len(payload), payload, end, rest)) if payload else rest
 
     def _pass_data(self, data: bytes, pos: int, size: int) -> int:
         """Step over chunk data and the line end behind it, as far as they are there."""

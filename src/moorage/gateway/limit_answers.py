@@ -1,6 +1,6 @@
 """What clients are told of their limits: header lines in OpenAI's names, and refusals. Called by `limits`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import Final
 
@@ -15,6 +15,16 @@ _RETRY_S_MAX: Final = 60.0
 """More is not believed by OpenAI's clients, and no window is longer but for the second that it is late."""
 _LENT_RETRY_S: Final = 5.0
 """Others have the rest of the limit; the ledger moves it to where it is wanted within seconds."""
+
+
+def still_of(account: Account, known: Mapping[tuple[str, str], Limit]) -> Account:
+    """The limits of a request that waited, without those that were taken away meanwhile: of them nothing is told.
+
+    Args:
+        known: the limits that there are, by subject and resource.
+    """
+    kept = tuple(limit for limit in account.limits if known.get((limit.subject, limit.resource)) is limit)
+    return account if len(kept) == len(account.limits) else Account(kept)
 
 
 def admitted(account: Account, in_c: Callable[..., bytes | None] | None = None) -> bytes:

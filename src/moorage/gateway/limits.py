@@ -228,7 +228,7 @@ class Limits:
 
     def _refusal(self, request: Limited, permit: Permit, short: Sequence[Limit], now: float) -> Refuse:
         request.permit = None
-        request.rate_lines = limit_answers.lines(permit.account, now)
+        request.rate_lines = limit_answers.lines(limit_answers.still_of(permit.account, self._limits), now)
         for limit in short:
             if now >= limit.known_until:
                 return limit_answers.unknown(limit)
@@ -278,7 +278,8 @@ class Limits:
                 continue  # it ended by what was done for one before it
             if permit.take(now):
                 self._waits_no_more(permit)
-                request.rate_lines = limit_answers.admitted(permit.account, self._spelled_in_c)
+                account = limit_answers.still_of(permit.account, self._limits)
+                request.rate_lines = limit_answers.admitted(account, self._spelled_in_c)
                 request.admitted()
             elif self.away or now - permit.since >= WAIT_S:
                 self._waits_no_more(permit)
@@ -337,9 +338,7 @@ class Limits:
             confirm |= told.share < limit.share
             if told.share > limit.share:
                 limit.dry_until, limit.vain = float("-inf"), 0
-            limit.share = told.share
-            if told.limit != limit.most:
-                limit.set_most(told.limit)
+            limit.take_share(told.share, told.limit, self._most(told.subject, told.resource))
             limit.known_until = sent_at + answer.hold_s - MARGIN_S
             limit.refused -= limit.reported
             limit.reported = 0

@@ -5,6 +5,7 @@ do the serving; nothing of theirs is imported here, so that it stays small.
 """
 
 import argparse
+import faulthandler
 import sys
 from pathlib import Path
 
@@ -26,4 +27,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # ended since it hung, it writes the stacks of its threads
     sys.exit(main())

@@ -7,6 +7,7 @@ what is not here can neither fail nor take memory.
     SIGTERM, SIGINT   end: workers finish what runs for at most `drain_s`, then the master ends
     SIGHUP            read the settings anew, start new workers at the same sockets, and once all of them serve let the
                       old ones retire; when one of the new cannot start, all stays as it was
+    a worker hangs    it is ended (`hangs`)
     a worker dies     another one is started in its place; meanwhile the others accept at its socket too
     it starts         workers whose master was killed hand over their sockets, and retire once its own serve
 
@@ -14,7 +15,6 @@ What it does is told in `master.json` in the gateway's state folder, for `moor g
 """
 
 import contextlib
-import json
 import os
 import selectors
 import signal
@@ -30,9 +30,11 @@ from moorage.domain.errors import MoorageError
 from moorage.gateway import crew, handover, hearing, holding
 from moorage.gateway.config import GatewayConfig, values_of
 from moorage.gateway.crew import ENDING, FORGIVEN_AFTER_S, SERVING, Worker
+from moorage.gateway.hangs import Hangs, answering
 from moorage.gateway.listeners import Listeners
 from moorage.gateway.orders import Order
 from moorage.gateway.state_folder import StateFolder
+from moorage.gateway.telling import say as _say
 
 START_LIMIT_S = 60.0
 """How long new workers may take until they serve; after it a reload has failed."""
@@ -67,6 +69,8 @@ class Master:
         self._due: dict[int, float] = {}
         """by slot: when a worker that died is started again"""
         self._deaths: dict[int, int] = {}
+        self._last_death: dict[str, Any] | None = None
+        self._hangs = Hangs()
         self._pending: tuple[GatewayConfig, dict[str, Any], Listeners] | None = None
         self._new_by = 0.0
         self._begun = False
@@ -91,6 +95,8 @@ class Master:
             return 1
         heard = hearing.hear_signals()
         self._selector.register(heard, selectors.EVENT_READ)
+        if (asked := answering(self._path)) is not None:
+            self._selector.register(asked, selectors.EVENT_READ, asked)
         try:
             self._listeners = Listeners(config.host, config.port, config.processes, self._take_over_orphans())
         except OSError as error:
@@ -143,6 +149,7 @@ class Master:
     def _wait(self, heard: int) -> None:
         now = time.monotonic()
         due = [*self._due.values(), *(w.kill_at for w in self._workers() if w.kill_at is not None)]
+        due += self._hangs.due()
         if self._new:
             due.append(self._new_by)
         for key, _ in self._selector.select(max(0.0, min(due) - now) if due else None):
@@ -166,6 +173,7 @@ class Master:
 
     def _look(self) -> None:
         """Act on what has happened to workers."""
+        self._hangs.look(self._workers(), self._config.hang_after_s)
         for worker in list(self._workers()):
             how = worker.ended()
             if how is not None:
@@ -216,9 +224,10 @@ class Master:
     def _start(self, into: dict[int, Worker], slot: int) -> None:
         reload = self._pending if into is self._new else None
         config, values, listeners = reload or (self._config, self._values, self._listeners)
+        own = config.gateway_id if config.processes == 1 else f"{config.gateway_id}/{slot + 1}"
         order = Order(
             settings=values,
-            gateway_id=self._free_id(config, slot),
+            gateway_id=crew.free_id(own, self._workers()),
             address=listeners.address,
             master=self._folder.family,
             slot=slot,
@@ -240,15 +249,6 @@ class Master:
             self._died(slot, why)
         else:
             self._fail(1, f"gateway: a worker process {why}")
-
-    def _free_id(self, config: GatewayConfig, slot: int) -> str:
-        """The id of a worker's slot; while its predecessor retires, which still reports under that, another one."""
-        own = config.gateway_id if config.processes == 1 else f"{config.gateway_id}/{slot + 1}"
-        used = {worker.order.gateway_id for worker in self._workers()}
-        number = 1
-        while (name := own if number == 1 else f"{own}~{number}") in used:
-            number += 1
-        return name
 
     # --- ends of workers -----------------------------------------------------------------------------------------
 
@@ -282,6 +282,7 @@ class Master:
         self._deaths[slot] = deaths + 1
         self._due[slot] = time.monotonic() + delay_s
         use = self._values.get("accelerators", "auto")
+        self._last_death = {"process": str(slot + 1), "how": how, "at": time.time()}
         _say("worker.died", "warning", process=str(slot + 1), how=how, again_in_s=delay_s, accelerators=use)
 
     def _fail(self, code: int, message: str) -> None:
@@ -384,6 +385,7 @@ class Master:
             **crew.accelerated(self._crew.values()),
             "reloads": self._reloads,
             "error": self._error,
+            "last_death": self._last_death,
             "inherited": [*self._released, *(worker.child.pid for worker in self._inherited())],
             "retiring": [{"pid": w.child.pid, "left": w.left} for w in self._old if w.state == ENDING],
         }
@@ -391,10 +393,3 @@ class Master:
             self._folder.tell(told)
         except OSError as error:
             _say("gateway.status_not_written", "warning", path=str(self._folder.status), error=str(error))
-
-
-def _say(event: str, level: str, **fields: object) -> None:
-    """A line of the log, as workers write theirs."""
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-    told = {"part": "gateway", **fields, "event": event, "level": level, "timestamp": f"{stamp}Z"}
-    print(json.dumps(told), file=sys.stderr, flush=True)

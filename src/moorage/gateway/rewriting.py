@@ -26,7 +26,7 @@ def respelled(body: bytes | bytearray, model: str) -> bytes:
         finder = ModelSkimmer()
         finder.feed(body, True)
         span = finder.start, finder.end
-    return b"".join((body[: span[0]], within_string(model), body[span[1] :]))
+    return _with(body, *span, within_string(model))
 
 
 def renamed(head: RequestHead, body: bytes, model: str) -> tuple[RequestHead, bytes]:
@@ -47,7 +47,13 @@ def renamed(head: RequestHead, body: bytes, model: str) -> tuple[RequestHead, by
 
 def replaced(body: bytes | bytearray, finder: Finder, model: str) -> bytes:
     """The bytes of a body with another model where `finder` found one."""
-    return b"".join((body[: finder.start], finder.written(model), body[finder.end :]))
+    return _with(body, finder.start, finder.end, finder.written(model))
+
+
+def _with(body: bytes | bytearray, start: int, end: int, text: bytes) -> bytes:
+    """A body with this text between its places; it may have tens of megabytes, which are copied once."""
+    with memoryview(body) as view:
+        return b"".join((view[:start], text, view[end:]))
 
 
 def longer_by(head: RequestHead, difference: int) -> RequestHead:

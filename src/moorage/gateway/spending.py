@@ -1,9 +1,8 @@
-"""What this gateway uses of its shares of limits: windows, counts, and what one request holds of them.
+"""What this gateway uses of its shares of limits: counts, and what one request holds of them.
 
-Here: counting within a minute, and the charge and settlement of one request. Not here: which limits there are and who
-waits (`limits`, which calls this), answers (`limit_answers`), the shares themselves (the control plane's ledger).
-
-A window is exact to the second and never forgets early: an admission is counted for 60 to 61 seconds.
+Here: what is left of a share, and the charge and settlement of one request. Not here: the last minute's amounts
+(`windows`), which limits there are and who waits (`limits`, which calls this), answers (`limit_answers`), the shares
+themselves (the control plane's ledger).
 
 Within one whole second only admissions and what is given back change what a limit still admits. So each limit keeps
 that number, `free`, and a request compares it and takes its part; the window, the share and how long the share is known
@@ -13,15 +12,11 @@ are looked at once a second, after each change of the share, and where `free` do
 from typing import Final
 
 from moorage.gateway.tokens import Tokens
+from moorage.gateway.windows import Window
 
 REQUESTS: Final = "requests_per_minute"
 TOKENS: Final = "tokens_per_minute"
 IN_FLIGHT: Final = "in_flight"
-
-_KEPT_S: Final = 61
-"""Whole seconds that a window remembers, the present one included."""
-_SLOTS: Final = 64
-_MASK: Final = 63
 
 _ASK: Final = -(1 << 60)
 """In place of `free`: it admits nothing until it is looked at."""
@@ -30,74 +25,6 @@ _WORDS: Final = {TOKENS: b"tokens"}
 _MEAN_FIRST: Final = 256
 _MEAN_MAX: Final = 8192
 _PROMPT_BYTES_PER_TOKEN: Final = 4
-
-
-class Window:
-    """Amounts of the last 60 seconds, by whole seconds. Times are monotonic seconds."""
-
-    __slots__ = ("amounts", "newest", "oldest", "total")
-
-    def __init__(self) -> None:
-        self.amounts: list[int] = [0] * _SLOTS
-        self.oldest = 0
-        """the second before which nothing is kept any more"""
-        self.newest = 0
-        self.total = 0
-
-    def used(self, now: float) -> int:
-        """How much was added within the last 60 seconds, up to one second more."""
-        oldest = int(now) - (_KEPT_S - 1)
-        if oldest > self.oldest:
-            self.forget(oldest)
-        return self.total
-
-    def forget(self, oldest: int) -> None:
-        """What was added before that second counts no more."""
-        amounts = self.amounts
-        if oldest - self.oldest >= _SLOTS or not self.total:
-            self.amounts = [0] * _SLOTS
-            self.total = 0
-        else:
-            for second in range(self.oldest, oldest):
-                self.total -= amounts[second & _MASK]
-                amounts[second & _MASK] = 0
-        self.oldest = oldest
-
-    def add(self, amount: int, now: float) -> int:
-        """Count it now; the second under which it is kept, for `give_back`."""
-        self.used(now)
-        second = int(now)
-        self.amounts[second & _MASK] += amount
-        self.total += amount
-        self.newest = second
-        return second
-
-    def give_back(self, amount: int, second: int) -> int:
-        """Count less in that second; nothing where it is forgotten already. How much less."""
-        if second < self.oldest:
-            return 0
-        amounts, place = self.amounts, second & _MASK
-        amount = min(amount, amounts[place])
-        amounts[place] -= amount
-        self.total -= amount
-        return amount
-
-    def empties_in_s(self, now: float) -> float:
-        """Seconds until nothing is counted any more, if nothing is added."""
-        if not self.used(now):
-            return 0.0
-        while not self.amounts[self.newest & _MASK]:
-            self.newest -= 1  # what was added in that second is given back
-        return max(0.0, self.newest + _KEPT_S - now)
-
-    def falls_to_in_s(self, most: int, now: float) -> float:
-        """Seconds until no more than `most` are counted, if nothing is added."""
-        total = self.used(now)
-        second = self.oldest
-        while total > most and second <= int(now):
-            total -= self.amounts[second & _MASK]
-            second += 1
-        return max(0.0, second - 1 + _KEPT_S - now) if second > self.oldest else 0.0
 
 
 class Limit:
@@ -136,8 +63,9 @@ class Limit:
         """else each request is one"""
         self.told = self.reset = self.line = b""
         """header lines after a charge: up to the number of what is left, from it on, and all of them for `%` of it"""
-        self.set_most(most)
+        self.most = -1
         self._share = 0
+        self.set_most(most)
         self._known_until = float("-inf")
         self._window: Window | None = None if resource == IN_FLIGHT else Window()
         """without what was charged since `free` was set"""
@@ -159,12 +87,30 @@ class Limit:
         """when it was last seen in use, by a report"""
 
     def set_most(self, most: int) -> None:
-        """The limit of all gateways together."""
+        """The limit of all gateways together. A share of a higher one is at once the same part of a lower one."""
+        if most == self.most:
+            return
+        if self._share and most < self.most:
+            self.share = self._share * most // self.most
         self.most = most
         word = _WORDS.get(self.resource, b"requests")
         self.told = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: " % (word, most, word)
         self.reset = b"\r\nx-ratelimit-reset-%b: 1m1s\r\n" % word
         self.line = self.told + b"%d" + self.reset
+
+    def take_share(self, share: int, limit: int, in_force: int | None) -> None:
+        """Take what the ledger told.
+
+        Args:
+            limit: of which that is a share.
+            in_force: the table's, which may have been lowered while the answer was on its way; None: not known.
+        """
+        lowered = limit < self.most
+        self.set_most(limit)
+        # Of a lowered one no more than its part, until it is known that the others keep to theirs.
+        self.share = min(share, self._share if lowered else limit)
+        if in_force is not None and in_force < limit:
+            self.set_most(in_force)
 
     @property
     def share(self) -> int:

@@ -7,8 +7,10 @@ table is taken. Called by `control`.
 import fcntl
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -18,6 +20,8 @@ from moorage.wire.routing import EndpointRoute, RoutingTable
 
 FILE_NAME = "routing-table.json"
 _LOCK_NAME = "routing-table.lock"
+_BEGINNING_BYTES: Final = 512
+_BEGINS = re.compile(rb'\{"protocol":\d+,"incarnation":("[^"]*"),"number":(\d+),')
 
 
 def generation_of(table: RoutingTable) -> Generation:
@@ -152,11 +156,26 @@ def save(state_dir: Path, table: RoutingTable) -> None:
 
 def _is_after(path: Path, table: RoutingTable) -> bool:
     """Whether the file has a table after this one."""
+    kept = _kept_generation(path)
+    return kept is not None and kept.incarnation == table.incarnation and kept.number > table.number
+
+
+def _kept_generation(path: Path) -> Generation | None:
+    """What the kept table is ordered by; None: there is none, or one that nobody can start from.
+
+    Its beginning tells it as `_write` writes it, and it has come whole where it ends as it should: a table may be of
+    megabytes, and comes with each change.
+    """
     try:
+        with path.open("rb") as file:
+            begins = _BEGINS.match(file.read(_BEGINNING_BYTES))
+            file.seek(-1, os.SEEK_END)
+            if begins is not None and file.read(1) == b"}":
+                return Generation(json.loads(begins[1]), int(begins[2]))
         kept = json.loads(path.read_bytes())
-        return bool(kept["incarnation"] == table.incarnation and kept["number"] > table.number)
+        return Generation(kept["incarnation"], int(kept["number"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return False  # none, or one that nobody can start from
+        return None
 
 
 def _write(path: Path, table: RoutingTable) -> None:

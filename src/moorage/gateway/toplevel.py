@@ -26,8 +26,12 @@ _NESTED = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTA
 _OPENING, _CLOSING = b"{[", b"}]"
 
 
-def top_level(body: bytes | bytearray, wanted: Collection[bytes]) -> dict[bytes, bytes]:
-    """The values of these keys, the last of each; one that the end of the bytes cuts is told as far as it came."""
+def top_level(body: bytes | bytearray, wanted: Collection[bytes], most: int | None = None) -> dict[bytes, bytes]:
+    """The values of these keys, the last of each; one that the end of the bytes cuts is told as far as it came.
+
+    Args:
+        most: bytes of each value that are told; None: all.
+    """
     found: dict[bytes, bytes] = {}
     opened = _OPEN.match(body)
     at = opened.end() if opened else len(body)
@@ -35,9 +39,10 @@ def top_level(body: bytes | bytearray, wanted: Collection[bytes]) -> dict[bytes,
         key = _KEY.match(body, at)
         if key is None:
             break
-        at = _after(body, key.end())
+        begin = key.end()
+        at = _after(body, begin)
         if key[1] in wanted:
-            found[bytes(key[1])] = bytes(body[key.end() : at])
+            found[bytes(key[1])] = bytes(body[begin : at if most is None else min(at, begin + most)])
     return found
 
 
@@ -56,7 +61,7 @@ def affinity_of(rule: str, head: RequestHead, body: bytes | bytearray) -> bytes 
     if rule == "session":
         said = head.session or _first(top_level(body, _SESSION_KEYS), _SESSION_KEYS)
     else:
-        said = _first(top_level(body, _PROMPT_KEYS), _PROMPT_KEYS)[:PREFIX_BYTES]
+        said = _first(top_level(body, _PROMPT_KEYS, PREFIX_BYTES), _PROMPT_KEYS)
     if not said:
         return None
     return said if len(said) <= _KEY_BYTES_MAX else blake2b(said, digest_size=16).digest()

@@ -5,13 +5,14 @@ Not here: reading tokens off answers (`tokens`), sending (`control`), the disk (
 request with a key when it ends; those that ended alike are counted together, before anything here is asked for.
 
 A sum of one process only grows and is told whole, so a repeated, late or lost report changes nothing: whoever keeps it
-takes the larger one. The day is that of the gateway's own clock when the request ended, and never goes back.
+takes the larger one. The day is that of the gateway's own clock when the request ended, and never goes back. That clock
+is asked for each request by itself only near the end of a day, and else once a second.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from moorage.domain.usage import day_of
+from moorage.domain.usage import day_of, ends_at
 from moorage.gateway.records import alike, picked
 from moorage.gateway.tokens import Tokens, sums_of
 from moorage.wire.routing import Usage
@@ -31,6 +32,9 @@ _SENT_MAX: Final = 32
 _SERVER_ERRORS: Final = 500
 _FRESH_MAX: Final = 128
 """Requests that ended and are counted later, together."""
+_NEAR_S: Final = 60.0
+"""So long before the end of a day each request is counted by itself, on the day that it is then: more than anything may
+keep this process from looking at the day, which it does once a second."""
 _ALIKE: Final = 5
 """So many things come first of what is noted of a request, in which it may be like others."""
 
@@ -104,13 +108,29 @@ class UsageCounts:
         rows_max: of one report.
     """
 
-    __slots__ = ("_clock", "_day", "_due", "_fresh", "_next_at", "_rows_max", "_sent", "_time", "_today")
+    __slots__ = (
+        "_clock",
+        "_day",
+        "_day_ends",
+        "_due",
+        "_fresh",
+        "_next_at",
+        "_rows_max",
+        "_sent",
+        "_time",
+        "_today",
+        "_together",
+    )
 
     def __init__(self, clock: Callable[[], float], time: Callable[[], float], rows_max: int = ROWS_MAX) -> None:
         self._clock = clock
         self._time = time
         self._rows_max = rows_max
-        self._day = day_of(clock())
+        now = clock()
+        self._day = day_of(now)
+        self._day_ends = ends_at(now)
+        self._together = 1
+        """so many requests that ended are counted together; near the end of a day each by itself"""
         self._today: dict[tuple[str, str, str], Sums] = {}
         self._due: dict[Sums, None] = {}
         """what is not acknowledged as it is, the longest waiting first"""
@@ -119,12 +139,13 @@ class UsageCounts:
         self._next_at = 0.0
         self._fresh: list[tuple[Any, ...]] = []
         """what is noted of requests that ended and are not counted yet"""
+        self.look_at_day()
 
     def ended(self, client: "Exchange", endpoint: "EndpointState", outcome: str) -> None:
         """A request ended that a key had let in; what its answer says of tokens is the client's by now."""
         fresh = self._fresh
         fresh.append((client.tenant, client.binding, endpoint, client.status, outcome, client.tokens))
-        if len(fresh) >= _FRESH_MAX:
+        if len(fresh) >= self._together:
             self.settle()
 
     def refused(self, client: "Exchange", keys: "Keys", outcome: str) -> None:
@@ -163,6 +184,8 @@ class UsageCounts:
         Args:
             told: what the answer of each said.
         """
+        if self._together == 1:
+            self._look_at_clock()
         sums = self._today.get(who)
         if sums is None:
             sums = self._today[who] = Sums(who[0], who[1], who[2], self._day)
@@ -188,10 +211,15 @@ class UsageCounts:
     def look_at_day(self) -> None:
         """Called once a second: from a new day on, other sums grow."""
         self.settle()
-        day = day_of(self._clock())
-        if day > self._day:
-            self._day = day
+        self._look_at_clock()
+
+    def _look_at_clock(self) -> None:
+        """What is counted from here on belongs to the day that it is now."""
+        now = self._clock()
+        if now >= self._day_ends:
+            self._day, self._day_ends = day_of(now), ends_at(now)
             self._today = {}
+        self._together = 1 if self._day_ends - now <= _NEAR_S else _FRESH_MAX
 
     # --- reports -------------------------------------------------------------------------------------------------
 

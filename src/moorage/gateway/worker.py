@@ -8,6 +8,7 @@ which is imported only once it is chosen in which form its hot path is used), wh
 import argparse
 import asyncio
 import contextlib
+import faulthandler
 import json
 import os
 import resource
@@ -154,6 +155,8 @@ class Duty:
                 self._retiring.set()
             elif what == orders.END:
                 self._ending.set()
+            elif what == orders.ASK:
+                self._say(said=orders.LIVES)
             elif what == orders.ACCEPT:
                 self._covered = [self._spare[number] for number in said["sockets"] if number in self._spare]
                 self._cover_others.set()
@@ -294,4 +297,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # ended since it hung, it writes the stacks of its threads
     sys.exit(main())

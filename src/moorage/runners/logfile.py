@@ -21,6 +21,8 @@ LINE_BYTES_MAX = 64 << 10
 PIECE_BYTES = 1 << 20
 """Read at once: a search of so much holds the interpreter for a few milliseconds."""
 MORE_BYTES = 64 << 10
+UNKNOWN = 0.0
+"""The time of lines of which none was noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,8 @@ class _Segment:
         for place, count, at_ms in iter_unpack("<IIq", raw[:whole]):
             if place >= self.size:
                 break
+            if place and not self.places:  # its writer was killed, or its disk full, before the first time was noted
+                self.places, self.counts, self.at = [0], [0], [UNKNOWN]
             self.places.append(place)
             self.counts.append(count)
             self.at.append(at_ms / 1000)
@@ -148,9 +152,9 @@ class _Segment:
             return b""
 
     def time_of(self, place: int) -> float:
-        """When what begins at this byte came; 0.0 where nothing was noted."""
+        """When what begins at this byte came; `UNKNOWN` where nothing was noted."""
         index = bisect_right(self.places, place) - 1
-        return self.at[index] if index >= 0 else 0.0
+        return self.at[index] if index >= 0 else UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +237,7 @@ def _found_in(piece: _Piece, start: int, end: int, search: Search) -> Iterator[t
 def _since(segments: list[_Segment], since: float, end: int) -> int:
     """Number of the first line after the last that is known to have come earlier."""
     for segment in reversed(segments):
-        old = next((i for i in range(len(segment.at) - 1, -1, -1) if segment.at[i] < since), None)
+        old = next((i for i in range(len(segment.at) - 1, -1, -1) if UNKNOWN < segment.at[i] < since), None)
         if old is None:
             continue
         return end if old + 1 == len(segment.at) and segment is segments[-1] else _after_record(segments, segment, old)

@@ -235,6 +235,7 @@ async def test_an_exit_while_nobody_owned_it_is_found_with_its_code(any_world):
     adopted = await any_world.adopt(intent)
     how = await end_of(adopted)
     assert (how.code, how.stopped) == (21, False)
+    await within(adopted.gone)  # the news of an end waits two seconds for its last words, its removal for all of them
     assert (await adopted.lines()).lines == ("first", "last")
 
 

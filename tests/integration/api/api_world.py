@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 from fastapi import FastAPI
 
+from moorage.api.auth import StaticTokens
+from moorage.api.deps import ApiDeps
 from moorage.domain.changes import Change, Create, Remove, Step, Update
 from moorage.domain.nouns import Deployment, Machine, Noun, Run, Worker
 from moorage.domain.reasons import Reason, reason
@@ -28,6 +31,7 @@ from moorage.wire.agent import (
 from moorage.wire.routing import GatewayReport, GatewayReportAnswer, RoutingTable
 
 DEADLINE_S = 90.0
+TOKENS = StaticTokens(admin="the-admin-token", agent_join="the-join-token", gateway="the-gateway-token")
 
 
 class HandClock:
@@ -356,3 +360,29 @@ async def lines_of(source: AsyncIterator[Any], count: int) -> list[Any]:
             if len(out) == count:
                 break
     return out
+
+
+@dataclass
+class World:
+    """The API and what it was built of; `conftest` builds it."""
+
+    app: FastAPI
+    deps: ApiDeps
+    clock: HandClock
+    store: CountingStore
+    rows: Rows
+    commands: FakeCommands
+    machines: FakeMachines
+    gateways: FakeGateways
+    gateway_answers: dict[str, httpx.Response]
+    gateway_asked: list[httpx.Request]
+
+    def as_(self, token: str | None) -> Client:
+        return Client(self.app, token)
+
+    @property
+    def admin(self) -> Client:
+        return self.as_(TOKENS.admin)
+
+    async def agent(self, name: str) -> Client:
+        return self.as_(await self.deps.credentials.issue_agent(f"mch-{name}", name))

@@ -1,14 +1,22 @@
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
-from api_world import Client, CountingStore, FakeCommands, FakeExplain, FakeGateways, FakeMachines, HandClock, Rows
-from fastapi import FastAPI
+from api_world import (
+    TOKENS,
+    CountingStore,
+    FakeCommands,
+    FakeExplain,
+    FakeGateways,
+    FakeMachines,
+    HandClock,
+    Rows,
+    World,
+)
 
 from moorage.api.app import create_app
-from moorage.api.auth import Auth, StaticTokens
+from moorage.api.auth import Auth
 from moorage.api.deps import ApiDeps, ApiSettings
 from moorage.clock import SystemClock
 from moorage.control.authority import Authority
@@ -26,32 +34,6 @@ from moorage.control.vault import Vault
 from moorage.control.work import WorkBoard
 from moorage.store.opening import open_store
 from tests.memory_rows import CountedIds
-
-TOKENS = StaticTokens(admin="the-admin-token", agent_join="the-join-token", gateway="the-gateway-token")
-
-
-@dataclass
-class World:
-    app: FastAPI
-    deps: ApiDeps
-    clock: HandClock
-    store: CountingStore
-    rows: Rows
-    commands: FakeCommands
-    machines: FakeMachines
-    gateways: FakeGateways
-    gateway_answers: dict[str, httpx.Response]
-    gateway_asked: list[httpx.Request]
-
-    def as_(self, token: str | None) -> Client:
-        return Client(self.app, token)
-
-    @property
-    def admin(self) -> Client:
-        return self.as_(TOKENS.admin)
-
-    async def agent(self, name: str) -> Client:
-        return self.as_(await self.deps.credentials.issue_agent(f"mch-{name}", name))
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import TOKENS, World
+from api_world import TOKENS, World
 
 from moorage.api.auth import OPEN, roles_for
 from moorage.control.credentials import CACHE_S, Role

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from conftest import World
+from api_world import World
 
 from moorage.domain.nouns import Machine, Run
 from moorage.domain.reasons import reason

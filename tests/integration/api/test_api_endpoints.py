@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from conftest import World
+from api_world import World
 
 from moorage.domain.nouns import Deployment
 

@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from api_world import until
-from conftest import World
+from api_world import World, until
 
 from moorage.domain import errors
 

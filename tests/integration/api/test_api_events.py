@@ -5,8 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from api_world import Exchange, events, last_id, until
-from conftest import World
+from api_world import Exchange, World, events, last_id, until
 
 from moorage.domain.nouns import Deployment
 

@@ -1,7 +1,7 @@
 """Posting a quality score over the API: kept with its revision, told whether it counts, refused where it is wrong."""
 
 import pytest
-from conftest import World
+from api_world import World
 
 from moorage.domain.nouns import Deployment, Revision
 

@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from conftest import World
+from api_world import World
 
 from moorage.control.bindings import Spread
 from moorage.control.gateways import GatewayLease, SilentGateway

@@ -5,8 +5,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from api_world import Client, Exchange, poll_pause, until
-from conftest import World
+from api_world import Client, Exchange, World, poll_pause, until
 
 from moorage.control.logrelay import RESEND_S, TIMEOUT_S
 from moorage.domain.changes import Change, Step, Update

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from conftest import World
+from api_world import World
 
 from moorage.domain.changes import Change, Hold
 from moorage.domain.nouns import Deployment, Machine, Run, Worker

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import TOKENS, World
+from api_world import TOKENS, World
 
 from moorage.control.accounts import GpuAccounts
 from moorage.control.reading import Reader

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from conftest import World
+from api_world import World
 
 from moorage.control.views import iso
 from moorage.decide.serving.evidence import Seen

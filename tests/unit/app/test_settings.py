@@ -8,6 +8,7 @@ import pytest
 
 from moorage.agent.config import from_mapping
 from moorage.app.differing import differing
+from moorage.app.hangs import hang_after_s
 from moorage.app.home import Home, machine_name, part_configs, write_configs
 from moorage.app.joining import reached_from
 from moorage.app.parsing import Address
@@ -269,7 +270,7 @@ def test_every_setting_of_the_gateway_can_be_set_by_a_person_and_reaches_it(tmp_
     shown = {row["name"]: row["value"] for row in settings.to_wire()}
     assert (shown["MOORAGE_GATEWAY_WRITE_TIMEOUT_S"], shown["MOORAGE_GATEWAY_DRAIN_S"]) == ("1m30s", "1m")
     assert (shown["MOORAGE_GATEWAY_FORWARDED"], shown["MOORAGE_GATEWAY_HEAD_BYTES_MAX"]) == ("true", "128KiB")
-    elsewhere = {"host", "port", "server_url", "token", "state_dir"}
+    elsewhere = {"host", "port", "server_url", "token", "state_dir", "hang_after_s"}
     assert {
         f"MOORAGE_GATEWAY_{f.name}".upper().replace("GATEWAY_GATEWAY", "GATEWAY") for f in fields(GatewayConfig)
     } <= (set(shown) | {f"MOORAGE_GATEWAY_{name.upper()}" for name in elsewhere})
@@ -409,6 +410,31 @@ def test_settings_that_have_become_others_are_told_with_what_the_parts_were_give
     }
 
 
+def test_when_a_part_counts_as_hung_is_one_setting_for_the_supervisor_and_the_gateway(tmp_path: Path):
+    def given(**env: str) -> tuple[float, float]:
+        settings = load({"HOME": str(tmp_path), **env})
+        home = Home(settings.home)
+        home.make()
+        write_configs(home, settings)
+        return hang_after_s(home), GatewayConfig.from_file(home.config("gateway")).hang_after_s
+
+    assert given() == (60.0, 60.0)
+    assert given(MOORAGE_HANG_AFTER_S="5m") == (300.0, 300.0)
+    assert given(MOORAGE_HANG_AFTER_S="off") == (0.0, 0.0)
+    off = load({"HOME": str(tmp_path), "MOORAGE_HANG_AFTER_S": "off"})
+    assert {"name": "MOORAGE_HANG_AFTER_S", "value": "off", "source": "MOORAGE_HANG_AFTER_S"} in off.to_wire()
+    (told,) = differing(Home(off.home), load({"HOME": str(tmp_path), "MOORAGE_HANG_AFTER_S": "90s"}))[1:]
+    assert (told.part, told.runs, told.now) == ("supervisor", "off", "90")
+    with pytest.raises(InvalidSpec, match="not between 1 and 86400 seconds"):
+        load({"HOME": str(tmp_path), "MOORAGE_HANG_AFTER_S": "0.5s"})
+
+
+def test_a_home_of_an_earlier_release_has_the_usual_bound(tmp_path: Path):
+    home = Home(tmp_path / ".moorage")
+    home.make()
+    assert hang_after_s(home) == 60.0
+
+
 def test_every_setting_of_a_part_is_compared_but_its_addresses(tmp_path: Path):
     home, settings = Home(tmp_path / ".moorage"), load({"HOME": str(tmp_path)})
     home.make()
@@ -419,10 +445,10 @@ def test_every_setting_of_a_part_is_compared_but_its_addresses(tmp_path: Path):
 
 
 def _changed_in_every_way(home: Home, settings: Settings) -> list[str]:
-    for part in ("server", "agent", "gateway"):
+    for part in ("server", "agent", "gateway", "supervisor"):
         given = json.loads(home.config(part).read_text())
         own = {key.removeprefix("gateway_"): 7 for key in settings.gateway_own} if part == "gateway" else {}
         odd = {"forwarded": True, "accelerators": "off", "gateway_id": "x", "tls_certificate": "x", "tls_key": "x"}
-        given = dict.fromkeys(given, "x") | own | (odd if part == "gateway" else {})
+        given = dict.fromkeys(given, 7.0 if part == "supervisor" else "x") | own | (odd if part == "gateway" else {})
         home.config(part).write_text(json.dumps(given))
     return [each.name for each in differing(home, settings)]

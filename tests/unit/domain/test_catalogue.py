@@ -74,6 +74,7 @@ gateway.joined gateway.confirmed[generation] gateway.silent gateway.gone
 """
 
 BEYOND = """
+part.hung part.ended
 namespace.removed namespace.set node.outside_pool quota.removed quota.set
 worker.placed prepare.started gang.barrier_open worker.returned worker.late_report worker.deleted run.deleted
 ready.waiting ready.failed ready.wrong_model ready.request_failed ready.timed_out ready.stalled ready.passed

@@ -4,9 +4,10 @@ import random
 
 import pytest
 
-from moorage.gateway.limit_answers import too_large, used_up
-from moorage.gateway.spending import IN_FLIGHT, REQUESTS, TOKENS, Account, Limit, Permit, Window, prompt_tokens
+from moorage.gateway.limit_answers import admitted, too_large, used_up
+from moorage.gateway.spending import IN_FLIGHT, REQUESTS, TOKENS, Account, Limit, Permit, prompt_tokens
 from moorage.gateway.tokens import Tokens
+from moorage.gateway.windows import Window
 
 
 def limit(resource: str, share: int) -> Limit:
@@ -135,3 +136,57 @@ def test_a_limit_of_which_something_is_left_is_not_called_used_up() -> None:
     assert used_up(tokens, 50, 1000.0).message.endswith("has 22 left now, and this request may cost 50")
     Account((tokens,)).take(22, 1000.0)
     assert used_up(tokens, 50, 1000.0).message.endswith("is used up")
+
+
+def remaining(account: Account) -> int:
+    """What a client is told that is admitted now."""
+    (line,) = [line for line in admitted(account).split(b"\r\n") if line.startswith(b"x-ratelimit-remaining")]
+    return int(line.partition(b": ")[2])
+
+
+@pytest.mark.parametrize("resource", [REQUESTS, TOKENS])
+def test_what_is_told_to_be_left_is_within_a_limit_that_was_lowered_just_now(resource: str) -> None:
+    lowered = limit(resource, 100)
+    account = Account((lowered,))
+    assert account.take(1, 1000.2)
+    lowered.set_most(10)
+    assert account.take(1, 1000.4), "in the same second, of which all was known before"
+    assert remaining(account) == 8
+    assert lowered.share == 10
+
+
+@pytest.mark.parametrize("resource", [REQUESTS, TOKENS, IN_FLIGHT])
+def test_no_more_than_a_lowered_limit_is_admitted_before_the_ledger_answers(resource: str) -> None:
+    lowered = limit(resource, 100)
+    account = Account((lowered,))
+    assert [account.take(1, 1000.0) for _ in range(7)] == [True] * 7
+    lowered.set_most(10)
+    assert sum(account.take(1, 1000.5) for _ in range(100)) == 3
+    lowered.set_most(100)
+    assert not account.take(1, 1000.6), "it rises by the ledger alone, which may have given the rest to others"
+
+
+@pytest.mark.parametrize(("share", "part"), [(100, 10), (60, 6), (39, 3), (9, 0), (0, 0)])
+def test_a_share_of_a_lowered_limit_is_the_same_part_of_it_so_that_all_together_are_within_it(
+    share: int, part: int
+) -> None:
+    lowered = Limit("key/k", REQUESTS, 100, 0.0)
+    lowered.share = share
+    lowered.set_most(10)
+    assert lowered.share == part
+
+
+def test_an_answer_that_was_on_its_way_while_the_limit_was_lowered_raises_nothing_above_it() -> None:
+    lowered = limit(REQUESTS, 100)
+    lowered.set_most(10)
+    lowered.take_share(60, 100, 10)
+    assert (lowered.most, lowered.share) == (10, 6)
+    lowered.take_share(10, 10, 10)
+    assert (lowered.most, lowered.share) == (10, 10)
+    lowered.take_share(4, 10, 10)
+    lowered.take_share(4, 5, 10)
+    assert (lowered.most, lowered.share) == (5, 2), "the answer knows it before the table, and others may know neither"
+    lowered.take_share(4, 5, 5)
+    assert (lowered.most, lowered.share) == (5, 4)
+    lowered.take_share(0, 0, 0)
+    assert not Account((lowered,)).take(1, 1000.0)

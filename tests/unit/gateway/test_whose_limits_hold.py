@@ -214,3 +214,43 @@ def test_after_each_wait_in_vain_nobody_waits_for_longer_until_a_share_rises(hub
     told(limits, 9, now)
     _, refusal = ask(limits)
     assert refusal is None
+
+
+def numbers(request: Asking) -> dict[str, int]:
+    """What a client was told of its limits."""
+    pairs = [line.split(": ") for line in request.rate_lines.decode().splitlines()]
+    return {name.removeprefix("x-ratelimit-"): int(value) for name, value in pairs if value.isdigit()}
+
+
+LOWERED = Access(
+    number=2, keys=KEYS, namespaces=(NamespaceRule(namespace="n", limits=RateLimits(tokens_per_minute=5)),)
+)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_client_is_never_told_more_than_the_limit_of_the_table_that_is_in_use(limits: Limits, late: bool) -> None:
+    first, _ = ask(limits)
+    told(limits, 9, 1000.0)
+    assert numbers(first)["remaining-tokens"] == 7
+    limits.configure(LOWERED, (BOUND,))
+    if late:
+        told(limits, 9, 1000.0)  # it says the limit as it was, and was on its way
+    request, refusal = ask(limits)
+    assert refusal is None
+    assert numbers(request)["limit-tokens"] == 5
+    assert numbers(request)["remaining-tokens"] == 1
+
+
+def test_of_a_limit_that_is_taken_away_while_a_request_waits_nothing_is_told(hub: Hub, limits: Limits) -> None:
+    let_in, _ = ask(limits)
+    limits.configure(Access(number=2, keys=KEYS), (BOUND,))
+    told(limits, 9, 1000.0)
+    assert let_in.came == ["admitted"]
+    assert numbers(let_in) == {"limit-requests": 5, "remaining-requests": 4}
+    limits.configure(ACCESS, (BOUND,))
+    refused, _ = ask(limits)
+    limits.configure(Access(number=2, keys=KEYS), (BOUND.model_copy(update={"limits": RateLimits(in_flight=1)}),))
+    hub.time = lambda: 1000.0 + WAIT_S
+    limits._nudge()
+    assert refused.came == ["rate_limit_exceeded"]
+    assert numbers(refused) == {}

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from moorage.cli import asides, rows
+from moorage.cli.commands.parts import become
 from moorage.cli.failures import Interrupted
 from moorage.cli.layout import legible, wrapped
 from moorage.cli.output import plain, print_value, terminal_width
@@ -19,12 +20,19 @@ SHOWN_ENDED = 3
 FACTS_AT = 15
 
 
-@click.command(epilog=examples("moor status gemma", "moor status gemma -w"))
-@click.argument("name")
+@click.command(epilog=examples("moor status gemma", "moor status gemma -w", "moor status      # this machine's parts"))
+@click.argument("name", required=False)
 @click.option("--watch", "-w", is_flag=True, help="Show it again whenever it changes.")
 @command
-def status(session: Session, name: str, watch: bool) -> None:
-    """Show what a deployment or run is doing now, why, and its replicas."""
+def status(session: Session, name: str | None, watch: bool) -> None:
+    """Show what a deployment or run is doing now, why, and its replicas.
+
+    Without a name: how the parts of this machine stand (control plane, agent, gateway), and why one was started again.
+    """
+    if name is None:
+        if watch:
+            raise click.UsageError("--watch needs a NAME")
+        become(session.env, "status", output=session.form)
     shown = _show(session, name, None)
     try:
         while watch:

@@ -5,14 +5,20 @@ from typing import Any
 import click
 
 from moorage.cli import asides
+from moorage.cli.commands.parts import become
 from moorage.cli.session import Session, command, examples
 
 
-@click.command(epilog=examples("moor why gemma"))
-@click.argument("name")
+@click.command(epilog=examples("moor why gemma", "moor why         # why a part of this machine was started again"))
+@click.argument("name", required=False)
 @command
-def why(session: Session, name: str) -> None:
-    """Say why a deployment or run is (not) running, or which deployments answer for an endpoint."""
+def why(session: Session, name: str | None) -> None:
+    """Say why a deployment or run is (not) running, or which deployments answer for an endpoint.
+
+    Without a name: how the parts of this machine stand, and why one was started again.
+    """
+    if name is None:
+        become(session.env, "status", output=session.form)
     client = session.client
     found = session.first_found(
         lambda: client.deployments.why(name), lambda: client.runs.why(name), lambda: client.endpoints.why(name)

@@ -3,7 +3,7 @@
 Not here: whether it is tried at all (`routing`, `among`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from moorage.decide.serving import affinity
@@ -16,6 +16,21 @@ _ORDERS_MAX = 4096
 _Among = EndpointState | RevisionState
 
 
+class Orders:
+    """Of one endpoint or revision: its replicas as keys that came lately like them.
+
+    Args:
+        targets: these replicas. A table that names others makes another list of them, which shows that no order of
+            these is one any more.
+    """
+
+    __slots__ = ("by_key", "targets")
+
+    def __init__(self, targets: list[TargetState]) -> None:
+        self.targets = targets
+        self.by_key: dict[bytes, list[TargetState]] = {}
+
+
 class Picks:
     """The rotation that spreads picks.
 
@@ -25,8 +40,9 @@ class Picks:
 
     def __init__(self, seed: int) -> None:
         self._turn = seed % (_PRIME - 1) + 1
-        self._orders: dict[tuple[bytes, _Among], tuple[list[TargetState], list[TargetState]]] = {}
-        """of keys that came lately: the replicas of which, and these as the key likes them"""
+        self._orders: dict[_Among, Orders] = {}
+        self._count = 0
+        """orders in all of them"""
 
     def pick(self, among: _Among, now: float, limit: int, key: bytes | None = None) -> TargetState | None:
         """Least in flight of two; all are looked at when neither of the two is open.
@@ -44,8 +60,12 @@ class Picks:
         if count == 0:
             return None
         if key is not None:
-            known = self._orders.get((key, among))
-            ordered = known[1] if known is not None and known[0] is targets else self._order(key, among)
+            orders = self._orders.get(among)
+            if orders is None or orders.targets is not targets:
+                orders = self._begin(among)
+            ordered = orders.by_key.get(key)
+            if ordered is None:
+                ordered = self._order(key, among, orders)
             return affinity.first(ordered, now, limit)
         self._turn = turn = self._turn * _FACTOR % _PRIME
         if not among.uniform:
@@ -58,13 +78,32 @@ class Picks:
         open_targets = [t for t in targets if t.open_to(now, limit)]
         return min(open_targets, key=_load) if open_targets else None
 
-    def _order(self, key: bytes, among: _Among) -> list[TargetState]:
-        if len(self._orders) >= _ORDERS_MAX:
-            self._orders.clear()
-        # A table that names other replicas makes another list of them, which shows that an order is none any more.
-        targets = among.targets
-        ordered = affinity.order(targets, affinity.number_of(key))
-        self._orders[key, among] = targets, ordered
+    def keep(self, among: Iterable[_Among]) -> None:
+        """Forget the orders of all but these, and of the replicas that these had before: they are no more of a table.
+
+        Args:
+            among: what there is by the table.
+        """
+        if not self._orders:
+            return
+        known = [(each, self._orders.get(each)) for each in among]
+        self._orders = {each: orders for each, orders in known if orders is not None and orders.targets is each.targets}
+        self._count = sum(len(orders.by_key) for orders in self._orders.values())
+
+    def _begin(self, among: _Among) -> Orders:
+        former = self._orders.get(among)
+        if former is not None:
+            self._count -= len(former.by_key)
+        orders = self._orders[among] = Orders(among.targets)
+        return orders
+
+    def _order(self, key: bytes, among: _Among, orders: Orders) -> list[TargetState]:
+        if self._count >= _ORDERS_MAX:
+            orders.by_key.clear()
+            self._orders = {among: orders}
+            self._count = 0
+        ordered = orders.by_key[key] = affinity.order(orders.targets, affinity.number_of(key))
+        self._count += 1
         return ordered
 
 

@@ -16,6 +16,7 @@ from moorage.domain.catalogue import (
     machines,
     namespaces,
     operations,
+    parts,
     placement,
     replicas,
     runs,
@@ -43,6 +44,7 @@ GROUPS: Mapping[str, tuple[ReasonType, ...]] = MappingProxyType(
         "Revisions": deployments.REVISIONS,
         "The release guard": guard.ENTRIES,
         "Operations": operations.ENTRIES,
+        "The parts of one machine": parts.ENTRIES,
     }
 )
 """The entries in the order in which the reference shows them."""
