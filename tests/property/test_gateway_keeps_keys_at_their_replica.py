@@ -1,5 +1,7 @@
 """The same key goes to the same replica while that has room; replicas that come and go move only their own keys."""
 
+import gc
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -186,3 +188,13 @@ def test_orders_of_replicas_that_a_table_leaves_out_are_dropped_with_it_and_othe
     picks.keep(live())
     assert replicas_kept(picks) == set()
     assert picks._count == 0
+
+
+def test_a_replica_that_a_table_leaves_out_is_held_by_nothing_though_no_request_follows() -> None:
+    router = router_of(["gone-a", "gone-b", "stays"])
+    for number in range(50):
+        home(router, b"%d" % number)
+    route_to(router, ["stays", "comes"], 2)
+    gc.collect()
+    held = {each.spec.replica for each in gc.get_objects() if type(each) is TargetState}
+    assert not held & {"gone-a", "gone-b"}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 from moorage.decide.serving.routes import Decision, EndpointState, Hold, Refuse, Serve, TargetState
 from moorage.gateway import answers, comments
 from moorage.gateway.fields import BadHead
+from moorage.gateway.intake import WHOLE_BODY_BYTES_MAX
 from moorage.gateway.mirror import Copy
 from moorage.gateway.phases import BODY, CLOSED, IDLE, SENT
 from moorage.gateway.straight import Straight
@@ -253,11 +254,17 @@ class ClientConnection(Straight):
         self.upstream = upstream
         self._stall_s = stall_s
         pending = self._pending
+        if self._payload:
+            self._payload.clear()  # looked at, also by those that called this
+        # What is large goes as it is: to join it would be one more copy.
+        apart, joined = (pending, []) if self._pending_bytes > WHOLE_BODY_BYTES_MAX else ([], pending)
         upstream.begin(
             self if self.voice is None else self.voice,
-            b"".join((self._forward, self.head.lines, self._tail, self.request_id, b"\r\n\r\n", *pending)),
+            b"".join((self._forward, self.head.lines, self._tail, self.request_id, b"\r\n\r\n", *joined)),
             self if self.voice is None and self._phase == SENT and self.head.line.method != "HEAD" else None,
         )
+        for part in apart:
+            upstream.transport.write(part)
         endpoint = self.endpoint
         # most are a POST that is not repeated, which costs no call
         usual = self.head.line.method == "POST" and endpoint is not None and endpoint.route.limits.retry == "idempotent"

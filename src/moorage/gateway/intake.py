@@ -282,11 +282,15 @@ class Intake(Switching):
         if finder is None and self._counter is None and body is payload:
             self.head, body = renamed(self.head, body, model)
             return body
-        data = respelled(payload, model) if finder is None else replaced(payload, finder, model)
+        if not body:
+            self._pending.clear()  # another one stands in its place, and it may be large
         if self._counter is None:
+            data = respelled(payload, model) if finder is None else replaced(payload, finder, model)
             self.head = longer_by(self.head, len(data) - len(payload))
         else:
-            data = self._counter.reframed(data, whole=self._phase == SENT)
+            assert finder is not None and isinstance(payload, bytearray)
+            payload[finder.start : finder.end] = finder.written(model)
+            data = self._counter.reframed(payload, whole=self._phase == SENT)
         if body:
             return data
         self._pending = [data]

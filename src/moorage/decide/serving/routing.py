@@ -62,7 +62,8 @@ class Router:
         self._names: dict[str, EndpointState] = {}
         self._bindings: dict[tuple[str, str], BindingState] = {}
         self._bound: dict[str, BindingState] = {}
-        self._pick = Picks(seed).pick
+        self._picks = Picks(seed)
+        self._pick = self._picks.pick
         self._among = Among(self._pick)
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -291,6 +292,7 @@ class Router:
             out.extend(self._settle(state, wake_failed, now))
         for key in [key for key in self._endpoints if key not in seen]:
             out.extend(self._forget(key))
+        self._picks.keep(each for state in self._endpoints.values() for each in (state, *state.revisions.values()))
         self._names = naming.of_endpoints(self._endpoints.values())
         self._bind(bindings)
         return out
