@@ -288,7 +288,8 @@ class Intake(Switching):
             data = respelled(payload, model) if finder is None else replaced(payload, finder, model)
             self.head = longer_by(self.head, len(data) - len(payload))
         else:
-            assert finder is not None and isinstance(payload, bytearray)
+            assert finder is not None
+            assert isinstance(payload, bytearray)
             payload[finder.start : finder.end] = finder.written(model)
             data = self._counter.reframed(payload, whole=self._phase == SENT)
         if body:

@@ -279,9 +279,15 @@ TRUNCATED = {
 @pytest.mark.parametrize("name", TRUNCATED)
 def test_an_answer_that_is_not_whole_cannot_be_taken_for_a_whole_one(name: str) -> None:
     head, mark, body = TRUNCATED[name].partition(b"\r\n\r\n")
-    world = World(lambda request: [head + mark, body, b""])
+    world = World(lambda request: None)
     client = world.client()
     client.send(b"GET /endpoints/m/x HTTP/1.1\r\nHost: h\r\nX-Request-Id: cut\r\n\r\n")
+    (replica,) = world.replicas
+    replica.give(head + mark)
+    world.turn()
+    replica.give(body)
+    replica.wire.cut()
+    world.turn()
     assert answers(client.got) == []
     assert client.wire.closing
     world.close()

@@ -14,6 +14,7 @@ revision's replicas.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from math import inf
 from typing import Final
 
@@ -292,7 +293,7 @@ class Router:
             out.extend(self._settle(state, wake_failed, now))
         for key in [key for key in self._endpoints if key not in seen]:
             out.extend(self._forget(key))
-        self._picks.keep(each for state in self._endpoints.values() for each in (state, *state.revisions.values()))
+        self._picks.keep(chain(self._endpoints.values(), *(e.revisions.values() for e in self._endpoints.values())))
         self._names = naming.of_endpoints(self._endpoints.values())
         self._bind(bindings)
         return out
