@@ -169,7 +169,6 @@ class Counts:
         tokens = None
         tail = body
         if client.tenant or client.permit is not None:
-            client.marked = True
             client.status = status
             client.tokens = tokens = told_by_body(body, body)
             tail = b""

@@ -196,17 +196,22 @@ class Exchange(Link):
             return
         self.endpoint = self.target = None
         tenant = self.tenant
+        permit = self.permit
         hub.counts.answered(self, endpoint, target, status, body, now)
         if tenant:
             hub.usage.ended(self, endpoint, "ok")
-        if self.permit is not None:
-            hub.limits.ended(self, self.permit, "ok", sent=True)
+        if permit is not None:
+            hub.limits.ended(self, permit, "ok", sent=True)
         releases = hub.router.done(endpoint, target, now, OK, self.sent_at, tenant)
         if releases:
             hub.carry_out(releases)
         if closes or self.marked or self._reading_paused:
             self._end(closes)
             return
+        if tenant or permit is not None or self.binding is not None:
+            self.status = 0
+            self.tokens = self.binding = None
+            self.rate_lines = b""
         self._phase = IDLE
         self.deadline = hub.rest_until
         if self._buffer:

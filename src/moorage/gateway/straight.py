@@ -73,7 +73,6 @@ class Straight(Intake):
 
     def _by_way(self, way: Way, name: str, head: RequestHead, body: bytes) -> None:
         """The same where there is more to it: limits, another name, replicas that it keeps to."""
-        self.marked = True
         endpoint = way.endpoint
         if endpoint is None:
             self.binding = binding = way.binding
@@ -94,6 +93,7 @@ class Straight(Intake):
         affinity = None if rule == "none" else affinity_of(rule, head, body)
         limits = self.hub.limits
         if limits.active and not self._within(limits, endpoint, body):
+            self.marked = True
             self._wait(endpoint, head.line.usual, affinity)  # where it was refused, that changes nothing
             return
         self._send(endpoint, head[0][5], head[1], body, affinity)

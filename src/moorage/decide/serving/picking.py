@@ -70,8 +70,13 @@ class Picks:
         self._turn = turn = self._turn * _FACTOR % _PRIME
         if not among.uniform:
             return _weighted([t for t in targets if t.open_to(now, limit)], turn)
-        first = turn % count
-        a, b = targets[first], targets[first - 1 - turn // count % (count - 1)]
+        if count == 2:
+            a, b = targets
+            if turn & 1:
+                a, b = b, a
+        else:
+            first = turn % count
+            a, b = targets[first], targets[first - 1 - turn // count % (count - 1)]
         best = b if b.in_flight < a.in_flight else a
         if (best.in_flight < limit and not best.aside) or best.open_to(now, limit):
             return best
