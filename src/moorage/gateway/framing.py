@@ -51,9 +51,11 @@ class ChunkCounter:
         payload: when set to a list, the chunks' data is appended to it (for skimming, and for HTTP/1.0 clients).
     """
 
-    __slots__ = ("_left", "_line", "_line_end", "_trailer", "payload")
+    __slots__ = ("_count_in_c", "_left", "_line", "_line_end", "_trailer", "payload")
 
     def __init__(self) -> None:
+        core = native.core
+        self._count_in_c = None if core is None else core.count_chunks
         self.payload: list[bytes] | None = None
         self._left = 0  # chunk data still to come
         self._line_end = 0  # bytes of the CRLF after chunk data still to come
@@ -69,9 +71,9 @@ class ChunkCounter:
         Raises:
             FramingError: the bytes are not a chunked body.
         """
-        core = native.core
-        if core is not None and self.payload is None and not self._line and not self._trailer:
-            counted = core.count_chunks(data, pos, self._left, self._line_end)
+        count = self._count_in_c
+        if count is not None and self.payload is None and not self._line and not self._trailer:
+            counted = count(data, pos, self._left, self._line_end)
             if counted is not None:
                 end, self._left, self._line_end = counted
                 if end >= 0:

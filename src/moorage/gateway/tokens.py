@@ -151,7 +151,19 @@ class Stream:
         gaps: where the gaps between its parts are counted, by `GAP_BOUNDS_S`.
     """
 
-    __slots__ = ("_edge", "_events", "_front", "_gaps", "_parts", "_size", "_tail", "_time", "first_at", "last_at")
+    __slots__ = (
+        "_edge",
+        "_events",
+        "_front",
+        "_gaps",
+        "_parts",
+        "_place_in_c",
+        "_size",
+        "_tail",
+        "_time",
+        "first_at",
+        "last_at",
+    )
 
     def __init__(self, time: Callable[[], float], gaps: list[int]) -> None:
         self.first_at = 0.0
@@ -159,6 +171,8 @@ class Stream:
         self.last_at = 0.0
         self._time = time
         self._gaps = gaps
+        core = native.core
+        self._place_in_c = None if core is None else core.place
         self._parts: list[bytes] = []
         self._events = 0
         self._edge = b"\n"
@@ -172,10 +186,9 @@ class Stream:
         if size >= _SHORTER_THAN_AN_EVENT:
             now = self._time()
             if self.first_at:
-                core = native.core
+                find = self._place_in_c
                 gap_s = now - self.last_at
-                place = bisect_left(GAP_BOUNDS_S, gap_s) if core is None else core.place(GAP_BOUNDS_S, gap_s)
-                self._gaps[place] += 1
+                self._gaps[bisect_left(GAP_BOUNDS_S, gap_s) if find is None else find(GAP_BOUNDS_S, gap_s)] += 1
             else:
                 self.first_at = now
             self.last_at = now
