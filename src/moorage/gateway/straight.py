@@ -105,7 +105,7 @@ class Straight(Intake):
         hub = self.hub
         now = self.started
         self.endpoint = endpoint
-        target = hub.router.at_once(endpoint, now, self.tenant, affinity)
+        target = hub.router.picks.at_once(endpoint, now, self.tenant, affinity)
         if target is not None:
             self.target = target
             self.sent_at = now

@@ -83,6 +83,38 @@ class Picks:
         open_targets = [t for t in targets if t.open_to(now, limit)]
         return min(open_targets, key=_load) if open_targets else None
 
+    def at_once(
+        self, endpoint: EndpointState, now: float, tenant: str = "", affinity: bytes | None = None
+    ) -> TargetState | None:
+        """The replica that a new request may go to now, and counts as in flight at; None: `Router.arrive` decides.
+
+        In few steps what that says to most requests: one that names no revision, where all replicas are alike and
+        nobody waits.
+
+        Args:
+            tenant: whose it is; told again when it ends.
+            affinity: requests with the same one go to the same replica.
+        """
+        if endpoint.waiting or not endpoint.at_once:
+            return None
+        targets = endpoint.targets
+        if len(targets) == 1:
+            target: TargetState | None = targets[0]
+            assert target is not None
+            if target.aside or target.in_flight >= endpoint.route.limits.max_in_flight:
+                return None
+        else:
+            target = self.pick(endpoint, now, endpoint.route.limits.max_in_flight, affinity)
+            if target is None:
+                return None
+            if target.aside:
+                target.probing = True
+        if tenant:
+            endpoint.queue.began(tenant)
+        target.in_flight += 1
+        endpoint.in_flight += 1
+        return target
+
     def keep(self, among: Iterable[_Among]) -> None:
         """Forget the orders of all but these, and of the replicas that these had before: they are no more of a table.
 

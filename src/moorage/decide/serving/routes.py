@@ -252,7 +252,6 @@ class EndpointState:
         "ended_at",
         "evidence_id",
         "in_flight",
-        "in_flight_max",
         "leaving",
         "listed",
         "named",
@@ -273,8 +272,6 @@ class EndpointState:
         self.route = route
         self.at_once = False
         """whether it serves, and all targets are alike: none of its requests needs more than a free target"""
-        self.in_flight_max = 0
-        """of each target"""
         self.plain = False
         """its settings ask for no repeating of a POST"""
         self.called: frozenset[str] | None = None
@@ -354,7 +351,6 @@ class EndpointState:
             revision.take([state for state in targets if state.revision is revision])
         self.split = split_of(self.revisions.values(), self.split)
         self.at_once = route.mode == "serve" and self.split is None
-        self.in_flight_max = route.limits.max_in_flight
         self._compare(route.evidence_id, now)
 
     def forget(self) -> None:
@@ -363,8 +359,7 @@ class EndpointState:
         self._leave([])
         for revision in self.revisions.values():
             revision.take([])
-        self.split = None
-        self.at_once = False
+        self.split, self.at_once = None, False
 
     def _leave(self, targets: list[TargetState]) -> None:
         stay = set(targets)
@@ -392,14 +387,12 @@ class EndpointState:
 
     def _compare(self, evidence_id: str | None, now: float) -> None:
         """Count for this comparison; another one begins at zero."""
-        if evidence_id != self.evidence_id:
-            self.evidence_id = evidence_id
-            for revision in self.revisions.values():
+        for revision in self.revisions.values():
+            if evidence_id != self.evidence_id:
                 revision.comparison = None
-        if evidence_id is not None:
-            for revision in self.revisions.values():
-                if revision.comparison is None:
-                    revision.comparison = Comparison(now)
+            if evidence_id is not None and revision.comparison is None:
+                revision.comparison = Comparison(now)
+        self.evidence_id = evidence_id
 
 
 def _identity(spec: TargetSpec) -> tuple[str, str, int]:

@@ -63,8 +63,8 @@ class Router:
         self._names: dict[str, EndpointState] = {}
         self._bindings: dict[tuple[str, str], BindingState] = {}
         self._bound: dict[str, BindingState] = {}
-        self._picks = Picks(seed)
-        self._pick = self._picks.pick
+        self.picks = Picks(seed)
+        self._pick = self.picks.pick
         self._among = Among(self._pick)
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -94,38 +94,6 @@ class Router:
         return any(state.in_flight or state.waiting or state.copies for state in self._endpoints.values())
 
     # --- requests ------------------------------------------------------------------------------------------------
-
-    def at_once(
-        self, endpoint: EndpointState, now: float, tenant: str = "", affinity: bytes | None = None
-    ) -> TargetState | None:
-        """The replica that a new request may go to now, where it counts as in flight then; None: `arrive` decides.
-
-        In few steps what `arrive` says to most requests: one that names no revision, where all replicas are alike and
-        nobody waits.
-
-        Args:
-            tenant: whose it is; told again when it ends.
-            affinity: requests with the same one go to the same replica.
-        """
-        if endpoint.waiting or not endpoint.at_once:
-            return None
-        targets = endpoint.targets
-        if len(targets) == 1:
-            target: TargetState | None = targets[0]
-            assert target is not None
-            if target.aside or target.in_flight >= endpoint.in_flight_max:
-                return None
-        else:
-            target = self._pick(endpoint, now, endpoint.in_flight_max, affinity)
-            if target is None:
-                return None
-            if target.aside:
-                target.probing = True
-        if tenant:
-            endpoint.queue.began(tenant)
-        target.in_flight += 1
-        endpoint.in_flight += 1
-        return target
 
     def arrive(  # noqa: PLR0917 - by place, which is quicker than by name
         self,
@@ -293,7 +261,7 @@ class Router:
             out.extend(self._settle(state, wake_failed, now))
         for key in [key for key in self._endpoints if key not in seen]:
             out.extend(self._forget(key))
-        self._picks.keep(chain(self._endpoints.values(), *(e.revisions.values() for e in self._endpoints.values())))
+        self.picks.keep(chain(self._endpoints.values(), *(e.revisions.values() for e in self._endpoints.values())))
         self._names = naming.of_endpoints(self._endpoints.values())
         self._bind(bindings)
         return out
