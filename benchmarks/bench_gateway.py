@@ -20,10 +20,12 @@ The bare figures are the machine's: some three quarters of nginx's time are the 
 two sends, three receives and two questions about the socket a request, and the sender's time pays for the receiver's
 half of TCP as well. nginx needs 33 to 41 µs a request on the virtual machine where this was written while little else
 runs, 45 to 65 while others use the caches, and needed 18.7 on the machine where the goals were set. So compare ratios,
-of the same rounds; at the end it is said how much of the gateways' core others used.
+of the same rounds; at the end it is said how much of the gateways' core others used. Which Python runs Moorage is said at the
+beginning: one that was built without profile-guided optimisation (as pyenv builds them) takes a sixth more for pure
+Python than Debian's own, with which nginx, from Debian too, is compared like with like (`--python`).
 
     python benchmarks/bench_gateway.py [--quick] [--rounds 9] [--only MEASURE ...] [--peers [NAME ...]]
-                                       [--variants NAME ...] [--against SRC] [--nice N]
+                                       [--variants NAME ...] [--against SRC] [--python PATH] [--nice N]
 
 `--against` measures the gateway of another checkout's `src` in the same rounds, to compare a change.
 """
@@ -122,6 +124,12 @@ def arguments() -> argparse.Namespace:
         "--peers", nargs="*", choices=rivals.NAMES, default=None, help="beside nginx; none with --quick"
     )
     parser.add_argument("--variants", nargs="+", choices=ours.NAMES, default=list(ours.NAMES), help="of Moorage")
+    parser.add_argument(
+        "--python",
+        type=Path,
+        default=Path(sys.executable),
+        help="that runs Moorage's gateway; it has what Moorage needs",
+    )
     parser.add_argument("--against", type=Path, default=None, metavar="SRC", help="another checkout's src directory")
     parser.add_argument(
         "--nice", type=int, default=0, help="of all processes; below 0 on a machine that others use too"
@@ -134,7 +142,11 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, int]:
     starters: dict[str, Starter] = {"direct": direct, "nginx": nginx}
     chosen = options.peers if options.peers is not None else ([] if options.quick else list(rivals.NAMES))
     starters |= {name: partial(rivals.start, name) for name in chosen}
-    starters |= {each.name: partial(ours.start, each) for each in ours.variants(options.variants, options.against)}
+    starters |= {
+        each.name: partial(ours.start, each)
+        for each in ours.variants(options.variants, options.against, options.python)
+    }
+    print(f"Moorage runs with {ours.named(options.python)}", flush=True)
     share = 10 if options.quick else 1
     rounds = options.rounds or (1 if options.quick else 9)
     measures = options.only or (QUICK if options.quick else MEASURES)

@@ -23,7 +23,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway_peers import LIMIT, Peer, Stand
@@ -43,16 +43,24 @@ class Variant:
     everything: bool = False
     accelerators: str = "off"
     source: Path = SOURCE
+    python: Path = Path(sys.executable)
 
 
-def variants(chosen: list[str], against: Path | None) -> list[Variant]:
+def named(python: Path) -> str:
+    """Its version and where it is: how an interpreter was built decides what pure Python costs."""
+    code = "import os, sys; print('Python', sys.version.split()[0], 'at', os.path.realpath(sys.executable))"
+    return subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def variants(chosen: list[str], against: Path | None, python: Path) -> list[Variant]:
     """Those that this checkout can run, of `pure` and `accelerated`, each plain and with everything on.
 
     Args:
         chosen: names of `NAMES`.
         against: another checkout's `src`, measured as row `against` with accelerators where it has some built.
+        python: that runs them.
     """
-    found = [_VARIANTS[name] for name in NAMES if name in chosen]
+    found = [replace(_VARIANTS[name], python=python) for name in NAMES if name in chosen]
     for variant in [each for each in found if each.accelerators != "off"]:
         why = _without_accelerators(variant.source)
         if why is not None:
@@ -60,7 +68,7 @@ def variants(chosen: list[str], against: Path | None) -> list[Variant]:
             print(f"{variant.name} is left out: {why}", flush=True)
     if against is not None:
         source = against.resolve()
-        found.append(Variant("against", accelerators="auto", source=source))
+        found.append(Variant("against", accelerators="auto", source=source, python=python))
     return found
 
 
@@ -100,7 +108,7 @@ def start(variant: Variant, directory: Path, port: int, stand: Stand) -> Peer:
         config["access_log"] = str(directory / "access.log")
     path = directory / "gateway.json"
     path.write_text(json.dumps(config))
-    command = [sys.executable, "-m", "moorage.gateway.main", "--config", str(path)]
+    command = [str(variant.python), "-m", "moorage.gateway.main", "--config", str(path)]
     environment = {**os.environ, "PYTHONPATH": str(variant.source)}
     with (directory / "gateway.log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log, env=environment)
