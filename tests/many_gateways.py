@@ -5,6 +5,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from moorage.decide.serving.slices import HOLD_S, Kept, Ledger, Told, Want, outgrown
+from moorage.domain import incarnations
 from moorage.gateway.limits import MARGIN_S
 from moorage.gateway.spending import REQUESTS, Account, Limit, Permit
 
@@ -47,6 +48,7 @@ class SimGateway:
     """true time at which the ledger last took a report"""
     table: int | None = None
     """the limit by the table that it took last; None: it takes none"""
+    began: float = 0.0
     limit: Limit = field(init=False)
     account: Account = field(init=False)
 
@@ -55,13 +57,14 @@ class SimGateway:
 
     @property
     def incarnation(self) -> str:
-        return f"{self.id}-{self.number}"
+        return incarnations.named(int(self.began * 1e9) + self.number, f"{self.number:08x}")
 
     def local(self, now: float) -> float:
         return now + self.offset_s
 
     def start(self, now: float) -> None:
         self.number += 1
+        self.began = now
         self.alive, self.cut_off = True, False
         self.sequence = self.refused = 0
         self.outstanding, self.epoch = None, ""
@@ -317,8 +320,6 @@ class Lowered(World):
             if gateway.alive:
                 gateway.die()
                 self.forget_running(gateway)
-                # What a process sent that the ledger never heard must not be taken for a successor's: no matter here.
-                self.late = [report for report in self.late if report.gateway is not gateway]
             else:
                 gateway.start(self.now)
         elif chance < 0.015:

@@ -12,10 +12,12 @@ import ipaddress
 import secrets
 import socket
 import ssl
+import time
 from collections.abc import Sequence
 from typing import cast
 from urllib.parse import urlsplit
 
+from moorage.domain import incarnations
 from moorage.gateway import tls
 from moorage.gateway.accelerators import PURE, Installed
 from moorage.gateway.config import GatewayConfig
@@ -90,7 +92,7 @@ class Gateway:
         link = self._control = ControlLink(
             hub,
             config,
-            incarnation=secrets.token_hex(8),
+            incarnation=incarnations.named(time.time_ns(), secrets.token_hex(4)),
             address=await self._reported_address(loop),
             slot=self._order.slot if self._order is not None else 0,
         )

@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from moorage.domain.incarnations import is_before
+
 WINDOW_S: Final = 61.0
 """How long an admission is counted: 60 s, and the second that a gateway's window may be late to forget it."""
 
@@ -255,12 +257,17 @@ class Ledger:
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _holder(self, gateway: str, incarnation: str, now: float) -> _Holder | None:
-        """Who reports; None: one whose successor was heard already."""
+        """Who reports; None: one whose successor was heard already.
+
+        A process that died before anything of it was heard is known by its beginning: its report came late. Should a
+        clock have been set back between the two, the true successor waits until the one before it leaves the windows.
+        """
         holder = self._holders.get(gateway)
         if holder is None:
             holder = self._holders[gateway] = _Holder(incarnation, now)
         elif holder.incarnation != incarnation:
-            if incarnation in holder.past:
+            late = is_before(incarnation, holder.incarnation) and now - holder.heard_at < WINDOW_S
+            if late or incarnation in holder.past:
                 return None
             # Its successor reports: nothing of the one before runs any more, but its windows still count.
             _leave(holder, {of: part.counted for of, part in holder.parts.items()}, now)
