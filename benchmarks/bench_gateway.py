@@ -20,9 +20,11 @@ The bare figures are the machine's: some three quarters of nginx's time are the 
 two sends, three receives and two questions about the socket a request, and the sender's time pays for the receiver's
 half of TCP as well. nginx needs 33 to 41 µs a request on the virtual machine where this was written while little else
 runs, 45 to 65 while others use the caches, and needed 18.7 on the machine where the goals were set. So compare ratios,
-of the same rounds; at the end it is said how much of the gateways' core others used. Which Python runs Moorage is said at the
-beginning: one that was built without profile-guided optimisation (as pyenv builds them) takes a sixth more for pure
-Python than Debian's own, with which nginx, from Debian too, is compared like with like (`--python`).
+of the same rounds; at the end it is said how much of the gateways' core others used.
+
+Which Python runs Moorage is said at the beginning: one that was built without profile-guided optimisation, as pyenv
+builds them, takes about a sixth more for pure Python than Debian's own, which with Debian's nginx beside it is like for
+like (`--python`). Row `relay` passes bytes on unread: what uvloop itself and the kernel take of all that is Python's.
 
     python benchmarks/bench_gateway.py [--quick] [--rounds 9] [--only MEASURE ...] [--peers [NAME ...]]
                                        [--variants NAME ...] [--against SRC] [--python PATH] [--nice N]
@@ -58,8 +60,17 @@ QUICK = ("equal", "closing", "chunk", "paced", "memory")
 _MORE_ON = ("keyed", "accelerated-keyed", "everything", "accelerated-everything")
 SELDOM = {"haproxy": 4, "envoy": 4, **dict.fromkeys(_MORE_ON, 2), "litellm": 8}
 """Who takes part in every so manyth round."""
-LEFT_OUT = {name: {"few", "turns"} for name in (*_MORE_ON, "litellm")}
+LEFT_OUT = {
+    **{name: {"few", "turns"} for name in (*_MORE_ON, "litellm")},
+    "relay": {
+        "closing",
+        "turns",
+        "paced",
+        "memory",
+    },  # it has no pool, so a client that closes costs it two connections
+}
 OF_DIRECT = {"equal", "turns", "paced"}
+RELAY = Path(__file__).parent / "servers" / "byte_relay.py"
 TOOLS = ("nginx", "wrk")
 INSTALL = "apt-get update -qq && apt-get install -y -qq --no-install-recommends nginx-light wrk"
 NEEDED = f"bench-gateway needs nginx and wrk: {INSTALL}"
@@ -140,6 +151,8 @@ def arguments() -> argparse.Namespace:
 def plan_of(options: argparse.Namespace) -> tuple[Plan, int]:
     """The plan, and how nice the processes are."""
     starters: dict[str, Starter] = {"direct": direct, "nginx": nginx}
+    if not options.quick:
+        starters["relay"] = partial(relay, options.python)
     chosen = options.peers if options.peers is not None else ([] if options.quick else list(rivals.NAMES))
     starters |= {name: partial(rivals.start, name) for name in chosen}
     starters |= {
@@ -161,6 +174,11 @@ def direct(directory: Path, port: int, stand: Stand) -> Peer:
 def nginx(directory: Path, port: int, stand: Stand) -> Peer:
     directory.mkdir()
     return peers.start_nginx(directory, port, stand)
+
+
+def relay(python: Path, directory: Path, port: int, stand: Stand) -> Peer:
+    command = [str(python), str(RELAY), str(port), str(stand.fast), str(stand.paced), Peer.stream_path]
+    return Peer("relay", port, subprocess.Popen(command))
 
 
 # --- the measures ----------------------------------------------------------------------------------------------------
@@ -213,7 +231,11 @@ def measure_memory(directory: Path, plan: Plan, stand: Stand, cores: Cores, resu
     directory.mkdir()
     measures = {"idle": (memory.idle_connections, plan.idle), "streaming": (memory.open_streams, plan.streams)}
     for name in plan.starters:
-        if name in ("direct", "litellm") or (plan.idle < IDLE_CONNECTIONS and name in _MORE_ON):
+        if (
+            "memory" in LEFT_OUT.get(name, ())
+            or name in ("direct", "litellm")
+            or (plan.idle < IDLE_CONNECTIONS and name in _MORE_ON)
+        ):
             continue
         for measure, (take_it, count) in measures.items():
             place = directory / f"{name}-{measure}"

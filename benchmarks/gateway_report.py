@@ -83,6 +83,7 @@ PREFIXES = {
 }
 _TITLE, _WIDTH = 54, 13
 _HEADINGS = {
+    "relay": ("uvloop,", "bytes only"),
     "moorage": ("moorage", "pure"),
     "accelerated": ("moorage", "acceler."),
     "keyed": ("pure,", "keyed"),
