@@ -4,7 +4,7 @@ worse for it: not for what ends in the same turn, nor for what comes behind it."
 import pytest
 
 from moorage.decide.serving.routes import Limits
-from moorage.gateway.arrivals import TOGETHER_MAX, Arrivals, Arriving
+from moorage.gateway.arrivals import TOGETHER_MAX
 from tests.gateway_on_wires import OK, World, answers
 
 ASK = b"GET /endpoints/m/x HTTP/1.1\r\nHost: h\r\nX-Request-Id: %b\r\n\r\n"
@@ -170,23 +170,24 @@ def test_more_than_may_wait_are_all_answered() -> None:
     assert world.left_over() == []
 
 
-class Broken(Arriving):
-    def arrived(self) -> None:
-        raise ArithmeticError("on purpose")
-
-
 def test_an_error_ends_one_connection_and_the_others_go_on() -> None:
     world = World()
-    broken = Broken()
-    broken.transport = world.client().wire  # type: ignore[assignment]
-    told: list[dict[str, object]] = []
-    world.loop.set_exception_handler(lambda loop, context: told.append(context))
-    arrivals: Arrivals = world.hub.arrivals
-    client = world.client()
-    arrivals.add(broken, b"x")
-    client.wire.give(ASK % b"one")
+    told: list[str] = []
+    world.loop.set_exception_handler(lambda loop, context: told.append(str(context["exception"])))
+    rightly = world.hub.time
+
+    def once() -> float:
+        world.hub.time = rightly
+        raise ArithmeticError("on purpose")
+
+    one, other = world.client(), world.client()
+    one.wire.give(ASK % b"one")
+    other.wire.give(ASK % b"other")
+    world.hub.time = once
     world.turn()
-    assert [str(each["exception"]) for each in told] == ["on purpose"]
-    assert broken.transport.is_closing()
-    assert answers(client.got) == [(200, b"ok")]
+    assert told == ["on purpose"]
+    assert one.wire.aborted
+    assert answers(one.got) == []
+    assert answers(other.got) == [(200, b"ok")]
     world.close()
+    assert world.left_over() == []

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +26,10 @@ def family():
     env = {"PATH": os.environ["PATH"], "MOORAGE_COOKIE": "c00kie"}
     with subprocess.Popen([sys.executable, "-c", CHILD], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as it:
         child = int(it.stdout.readline())
+        # A program's environment shows a moment after its start, later than its parent hears of that.
+        until = time.monotonic() + 60
+        while not Path(f"/proc/{child}/environ").read_bytes():
+            assert time.monotonic() < until
         yield procfs.number(it.pid), procfs.number(child), it.pid
         it.stdin.close()
 
