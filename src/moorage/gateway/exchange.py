@@ -330,7 +330,8 @@ class Exchange(Link):
     def _end(self, close: bool) -> None:
         """The request is over: wait for the next one, or close."""
         if close or (self._half_closed and not self._buffer):
-            self._linger() if self._phase == BODY else self._close()
+            # more may come, and a close on bytes that nobody reads would take the answer's end from the client
+            self._linger() if self._phase == BODY or self._buffer else self._close()
             return
         self._phase = IDLE
         self.deadline = self.hub.rest_until
@@ -346,9 +347,6 @@ class Exchange(Link):
             self.resume_body()
         if self._buffer:
             self.hub.loop.call_soon(self._next)
-
-    def _next(self) -> None:
-        raise NotImplementedError
 
     def _again(self) -> bool:
         raise NotImplementedError

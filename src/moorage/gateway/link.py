@@ -78,6 +78,8 @@ class Link(Arriving):
         """
         if self.late:
             self.arrived()
+        if self._phase == IDLE and self._buffer:
+            self._next()  # which came before the end
         if self._half_closed:
             return True
         if not self.transport.can_write_eof():
@@ -92,7 +94,7 @@ class Link(Arriving):
 
     def _look_for_peer(self, waited_s: float) -> None:
         """After the end of its bytes: whether a client has left, which reading cannot tell any more."""
-        if self._phase != SENT or self.transport.is_closing():
+        if (self._phase != SENT and not self._buffer) or self.transport.is_closing():
             return
         poll = select.poll()
         poll.register(self.transport.get_extra_info("socket").fileno(), 0)
@@ -101,6 +103,10 @@ class Link(Arriving):
             return
         wait_s = min(2 * waited_s, _PEER_LOOK_S_MAX)
         self.hub.loop.call_later(wait_s, self._look_for_peer, wait_s)
+
+    def _next(self) -> None:
+        """Go on with a request that came while the one before it was answered."""
+        raise NotImplementedError
 
     # --- pressure ------------------------------------------------------------------------------------------------
 

@@ -198,7 +198,7 @@ class UpstreamConnection(Arriving):
             self.unpause()
         now = own.hub.time()
         pool = self.pool
-        if keep_alive and not pool.retired:
+        if keep_alive and not pool.retired and not self.lost:
             self.idle_since = now
             pool.idle.append(self)
         else:
@@ -232,15 +232,16 @@ class UpstreamConnection(Arriving):
 
     def eof_received(self) -> bool:
         """The replica says no more: that ends the connection."""
+        self.lost = True
         if self.late:
             self.arrived()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Closed by the replica, or by us."""
+        self.lost = True
         if self.late:
             self.arrived()
-        self.lost = True
         client = self.client
         if client is None:
             if self in self.pool.idle:
@@ -341,7 +342,8 @@ class UpstreamConnection(Arriving):
         self._in_head = True
         self._interims = 0
         self.unpause()
-        if clean and self._keep_alive and client.request_sent and not self.transport.is_closing():
+        reusable = clean and self._keep_alive and client.request_sent
+        if reusable and not self.lost and not self.transport.is_closing():
             self.pool.give(self, client.hub.time())
         else:
             self.transport.close()

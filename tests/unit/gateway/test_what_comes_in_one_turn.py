@@ -191,3 +191,66 @@ def test_an_error_ends_one_connection_and_the_others_go_on() -> None:
     assert answers(other.got) == [(200, b"ok")]
     world.close()
     assert world.left_over() == []
+
+
+def test_requests_that_came_before_their_client_s_end_are_all_answered() -> None:
+    world = World(answer=lambda request: None)
+    client = world.client()
+    client.send(ASK % b"one" + ASK % b"two" + ASK % b"three")
+    for sent in (1, 2, 3):
+        world.replicas[0].give(OK)
+        world.hub.arrivals.settle()
+        if sent == 1:
+            client.wire.end()  # after the first answer, and before the loop goes on with the second request
+        world.turn()
+    assert [status for status, _ in answers(client.got, ["GET"] * 3)] == [200] * 3
+    assert client.wire.closing
+    world.close()
+    assert world.left_over() == []
+
+
+def test_a_client_that_ends_in_the_middle_of_its_next_request_is_closed() -> None:
+    world = World(answer=lambda request: None)
+    client = world.client()
+    client.send(ASK % b"one" + (ASK % b"two")[:-3])
+    world.replicas[0].give(OK)
+    world.hub.arrivals.settle()
+    client.wire.end()
+    world.turn()
+    assert answers(client.got) == [(200, b"ok")]
+    assert client.wire.closing
+    world.close()
+    assert world.left_over() == []
+
+
+def test_a_connection_that_has_ended_takes_no_held_request() -> None:
+    world = World(answer=lambda request: None, limits=Limits(max_in_flight=1))
+    first, second = asked(world, b"one", b"two")
+    (replica,) = world.replicas
+    replica.give(OK)
+    replica.wire.end()
+    world.turn()
+    assert answers(first.got) == [(200, b"ok")]
+    (_, fresh) = world.replicas
+    assert b"two" in fresh.raw
+    fresh.give(OK)
+    world.turn()
+    assert answers(second.got) == [(200, b"ok")]
+    world.close()
+    assert world.left_over() == []
+
+
+def test_what_a_client_sends_behind_its_last_answer_does_not_reset_it() -> None:
+    world = World()
+    client = world.client()
+    last = b"GET /endpoints/m/x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+    client.send(last + ASK % b"never")
+    assert answers(client.got)[0] == (200, b"ok")
+    assert client.wire.ended, "its side is shut"
+    assert not client.wire.closing, "what still comes is read and dropped for a moment"
+    client.wire.give(ASK % b"never either")
+    world.turn()
+    assert len(world.arrived) == 1
+    client.wire.cut()
+    world.close()
+    assert world.left_over() == []
