@@ -225,7 +225,9 @@ def test_a_client_that_ends_in_the_middle_of_its_next_request_is_closed() -> Non
 
 def test_a_connection_that_has_ended_takes_no_held_request() -> None:
     world = World(answer=lambda request: None, limits=Limits(max_in_flight=1))
-    first, second = asked(world, b"one", b"two")
+    (first,) = asked(world, b"one")
+    second = world.client()
+    second.send((ASK % b"two").replace(b"GET", b"POST"))  # which is not sent once more
     (replica,) = world.replicas
     replica.give(OK)
     replica.wire.end()
