@@ -49,7 +49,13 @@ class Variant:
 def named(python: Path) -> str:
     """Its version and where it is: how an interpreter was built decides what pure Python costs."""
     code = "import os, sys; print('Python', sys.version.split()[0], 'at', os.path.realpath(sys.executable))"
-    return subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        told = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as cause:
+        raise SystemExit(
+            f"--python {python}: no Python runs there ({cause}); name one of an environment with Moorage's needs"
+        ) from None
+    return told.stdout.strip()
 
 
 def variants(chosen: list[str], against: Path | None, python: Path) -> list[Variant]:

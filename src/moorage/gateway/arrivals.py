@@ -2,7 +2,7 @@
 
 The kernel's work on each read and write drives what a request needs of the interpreter out of the processor's caches.
 Requests that are worked on together find it there, and their writes, which the loop puts off likewise, go out together
-too (decision 0038). Only what begins a request or an answer waits, for the rest of one turn: parts of bodies and of
+too (decision 0039). Only what begins a request or an answer waits, for the rest of one turn: parts of bodies and of
 streams are passed on as they come.
 
 Here: what waits. Not here: what is done with it (`frontend`, `upstream`). A connection of which more comes, or which

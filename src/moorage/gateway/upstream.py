@@ -198,7 +198,7 @@ class UpstreamConnection(Arriving):
             self.unpause()
         now = own.hub.time()
         pool = self.pool
-        if keep_alive and not pool.retired and not self.lost:
+        if keep_alive and not pool.retired:
             self.idle_since = now
             pool.idle.append(self)
         else:
@@ -232,7 +232,7 @@ class UpstreamConnection(Arriving):
 
     def eof_received(self) -> bool:
         """The replica says no more: that ends the connection."""
-        self.lost = True
+        self.lost = True  # before what waits is worked on, so that no request that this lets go gets this connection
         if self.late:
             self.arrived()
         return False
@@ -342,8 +342,7 @@ class UpstreamConnection(Arriving):
         self._in_head = True
         self._interims = 0
         self.unpause()
-        reusable = clean and self._keep_alive and client.request_sent
-        if reusable and not self.lost and not self.transport.is_closing():
+        if clean and self._keep_alive and client.request_sent and not self.transport.is_closing():
             self.pool.give(self, client.hub.time())
         else:
             self.transport.close()

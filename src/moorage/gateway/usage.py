@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from moorage.domain.usage import day_of, ends_at
+from moorage.gateway.outcomes import SERVER_ERRORS
 from moorage.gateway.records import alike, picked
 from moorage.gateway.tokens import Tokens, sums_of
 from moorage.wire.routing import Usage
@@ -29,7 +30,6 @@ ROWS_MAX: Final = 500
 """In one report; what is more follows. Those that were told wait behind the others."""
 
 _SENT_MAX: Final = 32
-_SERVER_ERRORS: Final = 500
 _FRESH_MAX: Final = 128
 """Requests that ended and are counted later, together."""
 _NEAR_S: Final = 60.0
@@ -192,7 +192,7 @@ class UsageCounts:
         number = len(told)
         sums.requests += number
         if outcome == "ok":
-            if status >= _SERVER_ERRORS:
+            if status >= SERVER_ERRORS:
                 sums.failed += number
         elif outcome == "refused":
             sums.refused += number

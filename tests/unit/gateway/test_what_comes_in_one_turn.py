@@ -43,6 +43,25 @@ def test_bytes_behind_an_answer_are_not_the_answer_to_the_next_request() -> None
     assert world.left_over() == []
 
 
+def test_bytes_behind_an_answer_are_not_the_answer_to_a_request_that_was_held_for_it() -> None:
+    world = World(answer=lambda request: None, limits=Limits(max_in_flight=1))
+    (first,) = asked(world, b"one")
+    held = world.client()
+    held.send(ASK % b"held")
+    (replica,) = world.replicas
+    replica.give(OK)
+    replica.give(FORGED)
+    world.turn()
+    assert answers(first.got) == [(200, b"ok")]
+    assert replica.wire.closing
+    (_, fresh) = world.replicas
+    fresh.give(OK)
+    world.turn()
+    assert answers(held.got) == [(200, b"ok")]
+    world.close()
+    assert world.left_over() == []
+
+
 def test_an_answer_whose_replica_closes_in_the_same_turn_is_passed_on() -> None:
     world = World(answer=lambda request: None)
     (client,) = asked(world, b"one")

@@ -58,7 +58,7 @@ async def test_a_signal_before_the_engine_tells_the_pid_is_not_lost(first):
     with running() as process:
         told = {"Running": True, "Pid": process.pid, "ExitCode": None}
         await command_of(Engine(first, first, first, told), CountedClock()).signal(signal.SIGINT)
-        assert process.wait() == -signal.SIGINT
+        assert process.wait(60) == -signal.SIGINT
 
 
 async def test_a_command_that_ended_after_it_ran_is_not_asked_about_again():
